@@ -41,20 +41,32 @@ func (a Affinity) String() string {
 	return string(a.Type) + ":" + a.Name
 }
 
-// ParseAffinity reads what [Affinity.String] writes.
+// normal gives an empty type its meaning.
+func (a Affinity) normal() Affinity {
+	switch {
+	case a.IsZero():
+		return Affinity{}
+	case a.Type == "":
+		return Host(a.Name)
+	}
+	return a
+}
+
+// ParseAffinity reads what [Affinity.String] writes. A bare name, or one with an
+// empty type, reads as host; a type this version does not know is kept.
 func ParseAffinity(s string) (Affinity, error) {
 	if s == "" {
 		return Affinity{}, nil
 	}
 	t, name, ok := strings.Cut(s, ":")
-	if !ok || name == "" {
-		return Affinity{}, fmt.Errorf("affinity %q: want host:<node> or virtual:<name>", s)
+	if !ok {
+		return Host(s), nil
 	}
-	switch AffinityType(t) {
-	case HostAffinity, VirtualAffinity:
-		return Affinity{Type: AffinityType(t), Name: name}, nil
-	case "":
+	if name == "" {
+		return Affinity{}, fmt.Errorf("affinity %q names nobody; want host:<node> or virtual:<name>", s)
+	}
+	if t == "" {
 		return Host(name), nil
 	}
-	return Affinity{}, fmt.Errorf("affinity %q: type %q is neither host nor virtual", s, t)
+	return Affinity{Type: AffinityType(t), Name: name}, nil
 }

@@ -71,6 +71,7 @@ func New(cidr netip.Prefix, a Affinity, seq uint64, now time.Time) (Block, error
 	if err != nil {
 		return Block{}, err
 	}
+	a = a.normal()
 	b := Block{CIDR: cidr, Affinity: a, Seq: seq, Space: SpaceFree, format: Format, slots: make([]*Slot, n)}
 	if !a.IsZero() {
 		b.ClaimedAt = stamp(now)
