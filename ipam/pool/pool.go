@@ -7,6 +7,38 @@ import (
 	"time"
 )
 
+// Family is an address family. The zero value is none.
+type Family uint8
+
+// The families.
+const (
+	V4 Family = 4
+	V6 Family = 6
+)
+
+// FamilyOf returns the family of a, or 0 when a is not valid. An IPv4-mapped
+// IPv6 address counts as IPv6.
+func FamilyOf(a netip.Addr) Family {
+	switch {
+	case !a.IsValid():
+		return 0
+	case a.Is4():
+		return V4
+	}
+	return V6
+}
+
+// String returns "IPv4", "IPv6" or "none".
+func (f Family) String() string {
+	switch f {
+	case V4:
+		return "IPv4"
+	case V6:
+		return "IPv6"
+	}
+	return "none"
+}
+
 // Use is what an address of a pool may be for.
 type Use string
 
@@ -71,11 +103,21 @@ type Spec struct {
 	NATOutgoing       bool
 }
 
+// Reasons of a status, see [Admit]. Only ReasonOK goes with Allocatable.
+const (
+	ReasonOK                = "OK"
+	ReasonTerminating       = "Terminating"
+	ReasonCIDROverlap       = "CIDROverlap"
+	ReasonInvalid           = "Invalid"
+	ReasonBlockSizeConflict = "BlockSizeConflict"
+	ReasonDisabled          = "Disabled"
+)
+
 // Status is what admission decided.
 type Status struct {
 	Finalizer          bool // the pool cannot vanish while blocks of it exist
 	Allocatable        bool
-	Reason             string // OK, CIDROverlap, BlockSizeConflict, Terminating, Disabled
+	Reason             string // one of the Reason constants
 	Message            string
 	ObservedGeneration int64
 }
@@ -86,3 +128,27 @@ type Reservation struct {
 	Name  string
 	CIDRs []netip.Prefix
 }
+
+// Family returns the family of the pool's addresses.
+func (p Pool) Family() Family { return FamilyOf(p.Spec.CIDR.Addr()) }
+
+// GatewayOf returns the gateway that addresses of a block of this pool are given
+// with, or the zero Addr for none.
+func (p Pool) GatewayOf(block netip.Prefix) netip.Addr {
+	if p.Spec.Gateway.First {
+		return block.Masked().Addr()
+	}
+	return p.Spec.Gateway.Addr
+}
+
+// BlockOf returns the block that a is in. ok is false when a is outside the pool.
+func (p Pool) BlockOf(a netip.Addr) (block netip.Prefix, ok bool) {
+	if !p.Spec.CIDR.Contains(a) {
+		return netip.Prefix{}, false
+	}
+	block, err := a.Prefix(p.Spec.BlockSize)
+	return block, err == nil
+}
+
+// HasGateway reports whether addresses of the pool come with a gateway.
+func (p Pool) HasGateway() bool { return p.Spec.Gateway != Gateway{} }

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Node is the node a request is for; empty for a virtual owner.
+type Node struct {
+	Name   string
+	Labels map[string]string
+}
+
+// Namespace is the namespace of the owner; empty for owners without one.
+type Namespace struct {
+	Name   string
+	Labels map[string]string
+}
+
+// Request is what a caller wants addresses for.
+type Request struct {
+	Family      Family
+	Requested   []string // names or CIDRs of pools, best first; empty: every Automatic pool
+	Use         Use
+	Node        Node
+	Namespace   Namespace
+	NeedGateway bool // the main plugin cannot work without a gateway
+	BlockMask   bool // addresses are given with the mask of their block
+}
+
+// Skipped says why a pool, or a requested name or CIDR, serves nothing.
+type Skipped struct{ Pool, Reason string }
+
+// Selection is the answer to a [Request].
+type Selection struct {
+	Pools   []Pool    // in the order to try them
+	Skipped []Skipped // in the same order
+}
+
+// Select is the one function that decides which pools may serve a request
+// (INV-13). The pools come in the requested order, else by name. A request lifts
+// only assignmentMode Manual; the selectors always apply. Pools of the other
+// family are left out without a word unless they were requested.
+//
+// The first of these checks that fails is the reason for skipping a pool: family;
+// not being deleted; not disabled; admitted for its generation; no overlap with a
+// pool that goes first, decided again over the pools given, because a new pool may
+// not have been judged yet (case D10); assignmentMode; allowedUses; nodeSelector;
+// namespaceSelector; gateway.
+func Select(pools []Pool, r Request) Selection {
+	winner := contest(pools)
+	byName := make([]int, len(pools))
+	for i := range byName {
+		byName[i] = i
+	}
+	slices.SortStableFunc(byName, func(a, b int) int { return cmp.Compare(pools[a].Name, pools[b].Name) })
+
+	var s Selection
+	judge := func(i int) {
+		if reason := ineligible(pools[i], winner[i], r); reason != "" {
+			s.Skipped = append(s.Skipped, Skipped{pools[i].Name, reason})
+			return
+		}
+		s.Pools = append(s.Pools, pools[i])
+	}
+	if len(r.Requested) == 0 {
+		for _, i := range byName {
+			if pools[i].Family() == r.Family {
+				judge(i)
+			}
+		}
+		return s
+	}
+	seen := make(map[int]bool, len(pools))
+	for _, want := range r.Requested {
+		match, reason := matcher(want)
+		found := false
+		for _, i := range byName {
+			if reason != "" || !match(pools[i]) {
+				continue
+			}
+			found = true
+			if !seen[i] {
+				seen[i] = true
+				judge(i)
+			}
+		}
+		if !found {
+			s.Skipped = append(s.Skipped, Skipped{want, cmp.Or(reason, "there is no such pool")})
+		}
+	}
+	return s
+}
+
+// matcher reads a requested name or CIDR. reason is set when it is neither.
+func matcher(want string) (match func(Pool) bool, reason string) {
+	if !strings.Contains(want, "/") { // which no name contains
+		return func(p Pool) bool { return p.Name == want }, ""
+	}
+	c, err := netip.ParsePrefix(want)
+	if err != nil {
+		return nil, "neither the name of a pool nor a CIDR"
+	}
+	return func(p Pool) bool { return p.Spec.CIDR == c.Masked() }, ""
+}
+
+// ineligible returns why p cannot serve r, or "".
+func ineligible(p Pool, winner *Pool, r Request) string {
+	switch s := p.Spec; {
+	case p.Family() != r.Family:
+		return fmt.Sprintf("it is %v and %v is wanted", p.Family(), r.Family)
+	case p.Deleting:
+		return "it is being deleted"
+	case s.Disabled:
+		return "it is disabled (spec.disabled)"
+	case p.Status.ObservedGeneration != p.Generation:
+		return "it has not been admitted yet since it was created or changed"
+	case !p.Status.Allocatable:
+		return fmt.Sprintf("it is not admitted (%s: %s)", p.Status.Reason, p.Status.Message)
+	case !p.Status.Finalizer:
+		return "it has not been admitted yet: its finalizer is missing"
+	case winner != nil:
+		return fmt.Sprintf("it overlaps pool %s (%v), which goes first", winner.Name, winner.Spec.CIDR)
+	case len(r.Requested) == 0 && s.AssignmentMode == Manual:
+		return "it serves only requests that name it (spec.assignmentMode Manual)"
+	case !slices.Contains(s.AllowedUses, r.Use):
+		return fmt.Sprintf("it is not for the use %s (spec.allowedUses %v)", r.Use, s.AllowedUses)
+	}
+	return cmp.Or(
+		unselected("spec.nodeSelector", p.Spec.NodeSelector, "node", r.Node.Name, r.Node.Labels),
+		unselected("spec.namespaceSelector", p.Spec.NamespaceSelector, "namespace", r.Namespace.Name, r.Namespace.Labels),
+		unroutable(p, r))
+}
+
+// unselected returns why a selector does not hold. What is not known is not
+// selected: "!key" must not hold for a namespace nobody has named.
+func unselected(field, selector, kind, name string, have labels.Set) string {
+	sel, err := labels.Parse(selector)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%s %q cannot be read: %v", field, selector, err)
+	case sel.Empty():
+		return ""
+	case name == "":
+		return fmt.Sprintf("%s %q needs a %s, and the request has none", field, selector, kind)
+	case !sel.Matches(have):
+		return fmt.Sprintf("%s %q does not select %s %s", field, selector, kind, name)
+	}
+	return ""
+}
+
+// unroutable returns why addresses of p would not work under the main plugin.
+func unroutable(p Pool, r Request) string {
+	switch {
+	case r.NeedGateway && !p.HasGateway():
+		return "it has no gateway, and the main plugin needs one; set spec.gateway"
+	case r.BlockMask && p.Spec.Gateway.Addr.IsValid():
+		return `mask "block" needs spec.gateway "first": a fixed gateway is outside most blocks`
+	}
+	return ""
+}
