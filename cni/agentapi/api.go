@@ -143,26 +143,33 @@ func (e *Error) Error() string {
 }
 
 // AsError gives any error a CNI code: its own if it is or wraps an *Error (the
-// text is then the whole chain's), try-again if a deadline or a cancellation
-// ended it, else internal. AsError(nil) is nil.
+// text is then the whole chain's), try-again if the agent gave none or a deadline
+// or a cancellation ended it, else internal. AsError(nil) is nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	var e *Error
-	switch {
-	case errors.As(err, &e):
-		if err == error(e) {
-			return e
+	if e, ok := errors.AsType[*Error](err); ok {
+		if err.Error() == e.Error() {
+			return e // nothing was wrapped around it
 		}
 		return &Error{Code: e.Code, Msg: err.Error()}
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, ErrNotConnected):
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		errors.Is(err, ErrNotConnected), errors.Is(err, ErrNoAnswer):
 		return &Error{Code: CodeTryAgain, Msg: err.Error()}
 	default:
 		return &Error{Code: CodeInternal, Msg: err.Error()}
 	}
 }
 
-// ErrNotConnected is in the chain of a Client's error if and only if connecting
-// to the agent failed, so that not one byte of the request left the process.
-var ErrNotConnected = errors.New("agent not connected")
+// What a Client's error has in its chain when the agent answered nothing.
+var (
+	// ErrNotConnected: connecting failed. Not one byte of the request left the
+	// process.
+	ErrNotConnected = errors.New("not connected")
+	// ErrNoAnswer: connected, and then nothing that can be understood came back. The
+	// request may have been carried out.
+	ErrNoAnswer = errors.New("no answer")
+)
