@@ -27,16 +27,25 @@ type Affinity struct {
 // Host returns the affinity of a node.
 func Host(node string) Affinity { return Affinity{Type: HostAffinity, Name: node} }
 
+// unreadableAffinity stands for stored text that names nobody ("host:"). It is
+// somebody's all the same (INV-2): it is not zero, equals no owner's affinity, and
+// is written back as it was. The text ends in a colon, which no type does.
+func unreadableAffinity(text string) Affinity { return Affinity{Type: AffinityType(text)} }
+
+func (a Affinity) unreadable() bool {
+	return a.Name == "" && strings.HasSuffix(string(a.Type), ":")
+}
+
 // IsZero reports whether nobody has claimed the block.
-func (a Affinity) IsZero() bool { return a.Name == "" }
+func (a Affinity) IsZero() bool { return a.Name == "" && !a.unreadable() }
 
 // String returns "host:<node>", "virtual:<name>" or "" for none.
 func (a Affinity) String() string {
-	if a.IsZero() {
+	switch a = a.normal(); {
+	case a.IsZero():
 		return ""
-	}
-	if a.Type == "" {
-		return string(HostAffinity) + ":" + a.Name
+	case a.unreadable():
+		return string(a.Type)
 	}
 	return string(a.Type) + ":" + a.Name
 }

@@ -38,7 +38,7 @@ type Allocation struct {
 func (r Request) slot(seq uint64) *Slot {
 	return &Slot{
 		State: Allocated, Type: r.Type, Handle: r.Handle, Seq: seq,
-		Since: r.Now.UTC().Truncate(time.Second), Active: r.Owner,
+		Since: stamp(r.Now).Truncate(time.Second), Active: r.Owner,
 	}
 }
 
@@ -51,7 +51,7 @@ func (b Block) Allocate(r Request) (Block, []Allocation) {
 	kept := b.queue[:0]
 	for _, o := range b.queue {
 		addr := b.Addr(int(o))
-		if len(got) == r.N || (r.Usable != nil && !r.Usable(addr)) {
+		if len(got) >= r.N || (r.Usable != nil && !r.Usable(addr)) {
 			kept = append(kept, o)
 			continue
 		}
@@ -75,7 +75,7 @@ func (b Block) Assign(a netip.Addr, r Request) (Block, Allocation, error) {
 		switch {
 		case s.State == Allocated:
 			return b, Allocation{}, fmt.Errorf("%s: %w", a, ErrInUse)
-		case s.LastHandle != r.Handle && !s.Active.SamePod(r.Owner):
+		case (r.Handle == "" || s.LastHandle != r.Handle) && !s.Active.SamePod(r.Owner):
 			return b, Allocation{}, fmt.Errorf("%s, released %s: %w", a, s.Released.Format(time.RFC3339), ErrCooling)
 		}
 	}

@@ -97,8 +97,25 @@ func size(cidr netip.Prefix) (int, error) {
 	return 1 << bits, nil
 }
 
-// stamp is the precision times are stored with: the wire form keeps nanoseconds.
-func stamp(t time.Time) time.Time { return t.UTC().Round(0) }
+// The times that the wire form can hold.
+var (
+	firstTime = time.Unix(0, 0).UTC()
+	lastTime  = time.Date(10000, time.January, 1, 0, 0, 0, -1, time.UTC)
+)
+
+// stamp is t as the wire form keeps it: UTC with nanoseconds. A clock outside of
+// what the grammar reads is moved to its nearest end, or the line written with
+// it would come back as an unknown owner's.
+func stamp(t time.Time) time.Time {
+	t = t.UTC().Round(0)
+	switch {
+	case t.Before(firstTime):
+		return firstTime
+	case t.After(lastTime):
+		return lastTime
+	}
+	return t
+}
 
 // Size returns the number of ordinals.
 func (b Block) Size() int { return len(b.slots) }
@@ -193,8 +210,8 @@ func (b Block) Nodes() []string {
 			nodes = append(nodes, n)
 		}
 	}
-	if b.Affinity.Type == HostAffinity {
-		add(b.Affinity.Name)
+	if a := b.Affinity.normal(); a.Type == HostAffinity {
+		add(a.Name)
 	}
 	for _, s := range b.slots {
 		if s != nil && s.State == Allocated {

@@ -130,7 +130,7 @@ func parseLine(line string) (ordinal int, s Slot, err error) {
 		}
 		s.Handle = HandleID(h)
 	}
-	if s.Seq, err = decimal(tokens[3], 64); err != nil {
+	if s.Seq, err = sequence(tokens[3]); err != nil {
 		return 0, Slot{}, err
 	}
 	if err := parseFields(tokens[4:], &s); err != nil {
@@ -243,10 +243,10 @@ func instant(p *time.Time) setter {
 		if err != nil {
 			return errors.New("want an RFC 3339 time")
 		}
-		if y := t.UTC().Year(); y < 1970 || y > 9999 {
+		if t = t.UTC(); !stamp(t).Equal(t) {
 			return errors.New("year is out of range")
 		}
-		*p = t.UTC()
+		*p = t
 		return nil
 	}
 }
@@ -258,6 +258,18 @@ func decimal(s string, bits int) (uint64, error) {
 		return 0, lineError("%q is not a canonical decimal of %d bits", s, bits)
 	}
 	return n, nil
+}
+
+// maxSeq bounds the sequences that are read. Clocks give up to 1<<63 (in 2262);
+// one that leaves no room above is damage and must not make a block wrap (INV-15).
+const maxSeq = 1<<63 + 1<<62
+
+func sequence(s string) (uint64, error) {
+	n, err := decimal(s, 64)
+	if err == nil && n > maxSeq {
+		return 0, lineError("sequence %d is out of range", n)
+	}
+	return n, err
 }
 
 func escapeHandle(h HandleID) string {

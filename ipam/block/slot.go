@@ -52,8 +52,9 @@ type Slot struct {
 // Unknown reports whether the slot's owner could not be read.
 func (s Slot) Unknown() bool { return s.Raw != "" || (s.State == Allocated && s.Handle == "") }
 
-// Holds reports whether a, as active or alternate owner, holds this slot.
+// Holds reports whether a, as active or alternate owner, holds this slot. An
+// attachment without a container ID is nobody's and holds nothing.
 func (s Slot) Holds(a Attachment) bool {
-	return s.State == Allocated && !s.Unknown() &&
+	return a.ContainerID != "" && s.State == Allocated && !s.Unknown() &&
 		(s.Active.Attachment() == a || s.Alternate.Attachment() == a)
 }

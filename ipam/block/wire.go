@@ -86,13 +86,14 @@ func (b *Block) decodeHeader(w Wire) {
 	var err error
 	if b.Affinity, err = ParseAffinity(w.Affinity); err != nil {
 		b.problem("%v", err)
+		b.Affinity = unreadableAffinity(w.Affinity)
 	}
 	if w.ClaimedAt != "" {
 		if err := instant(&b.ClaimedAt)(w.ClaimedAt); err != nil {
 			b.problem("claimedAt %q: %v", w.ClaimedAt, err)
 		}
 	}
-	if b.Seq, err = decimal(w.Sequence, 64); err != nil {
+	if b.Seq, err = sequence(w.Sequence); err != nil {
 		b.problem("sequence: %v", err)
 	}
 }
@@ -118,6 +119,9 @@ func (b *Block) decodeSlots(lines []string) {
 			b.slots[o] = &Slot{State: Allocated, Raw: formatLine(o, b.slots[o])}
 			b.stray = append(b.stray, line)
 		default:
+			if s == (Slot{State: Allocated}) {
+				b.problem("line %q: nothing is known of the owner", line)
+			}
 			b.slots[o] = &s
 			if s.Seq > b.Seq {
 				b.problem("line %q: sequence is above the block's %d", line, b.Seq)
