@@ -102,7 +102,8 @@ func (b Block) ReleaseHandle(h HandleID, now time.Time) (Block, []netip.Addr) {
 }
 
 // cool moves an allocated ordinal to Cooling. It keeps the sequence of the
-// allocation, its last owner and its last handle.
+// allocation, its last owner and its last handle. The space label follows, so that
+// a release needs to know nothing of pools and reservations.
 func (b *Block) cool(ordinal int, now time.Time) {
 	s := *b.slots[ordinal]
 	s.State = Cooling
@@ -110,4 +111,7 @@ func (b *Block) cool(ordinal int, now time.Time) {
 	s.Released, s.Since = stamp(now), time.Time{}
 	s.Alternate = Owner{}
 	b.slots[ordinal] = &s
+	if b.Space == SpaceFull {
+		b.Space = SpaceCooling // at worst a reserved address: a block read in vain
+	}
 }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+)
+
+// ReleaseAffinity gives up an owner's claim on a block. It starts at the block:
+// taking the owner's name off it fences the owner's cached writes; only then does
+// the affinity become pendingDeletion and go (INV-6). Last, a block that nobody
+// uses is deleted. With mustBeEmpty a block with anything allocated or cooling is
+// left as it is: ErrBlockNotEmpty. A claim that is not there is success. Run again
+// after a crash it completes what is left.
+func (c *Client) ReleaseAffinity(ctx context.Context, k datastore.AffinityKey, mustBeEmpty bool) error {
+	config, err := c.Config(ctx)
+	if err != nil {
+		return err
+	}
+	e, err := update(ctx, c.backoff, c.store.Blocks, k.CIDR, nil, func(e blockEntry) (block.Block, bool, error) {
+		if e.Value.Affinity != k.Owner {
+			return e.Value, false, nil
+		}
+		b, _ := e.Value.Collect(c.clock.Now(), config.IPCooldown)
+		if mustBeEmpty && !b.Empty() {
+			return e.Value, false, ErrBlockNotEmpty
+		}
+		return b.WithAffinity(block.Affinity{}, c.clock.Now()), true, e.Value.Writable()
+	})
+	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		return fmt.Errorf("release affinity of block %s from %s: %w", k.CIDR, k.Owner, err)
+	}
+	blockGone := err != nil
+	if err := c.dropAffinity(ctx, k); err != nil {
+		return fmt.Errorf("release affinity of block %s from %s: %w", k.CIDR, k.Owner, err)
+	}
+	if blockGone || !e.Value.Affinity.IsZero() || !e.Value.Empty() {
+		return nil
+	}
+	// Somebody may have taken from the block meanwhile: then the revision has
+	// moved and the block stays.
+	if err := c.store.Blocks.Delete(ctx, e); err != nil && !definite(err) {
+		return fmt.Errorf("delete empty block %s: %w", k.CIDR, err)
+	}
+	return nil
+}
+
+func (c *Client) dropAffinity(ctx context.Context, k datastore.AffinityKey) error {
+	e, err := update(ctx, c.backoff, c.store.Affinities, k, nil,
+		func(e affinityEntry) (datastore.Affinity, bool, error) {
+			next := e.Value
+			next.State = datastore.PendingDeletion
+			return next, next != e.Value, nil
+		})
+	if err == nil {
+		err = c.store.Affinities.Delete(ctx, e)
+	}
+	switch {
+	case errors.Is(err, datastore.ErrNotFound):
+		return nil
+	case errors.Is(err, datastore.ErrConflict):
+		return nil // the owner claimed it again: it is no longer ours to drop
+	}
+	return err
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/pool"
+)
+
+// AutoAssignRequest asks for addresses wherever there are some.
+type AutoAssignRequest struct {
+	Num4, Num6 int // how many of each family: all of both, or nothing (INV-11)
+	Handle     block.HandleID
+	Type       block.Type
+	Owner      block.Owner
+	Host       pool.Node // where they are used; its name must not be empty
+	Namespace  pool.Namespace
+	Use        pool.Use
+	// Pools4 and Pools6 name the pools to use, by name or CIDR; empty means every
+	// automatic pool. Selectors apply all the same.
+	Pools4, Pools6 []string
+	// MaxBlocksPerHost lowers the configured cap for this request; 0 leaves it.
+	MaxBlocksPerHost int
+	NeedGateway      bool // only pools with a gateway will do
+	BlockMask        bool // only pools whose gateway is inside each block will do
+}
+
+func (r AutoAssignRequest) validate() error {
+	switch {
+	case r.Num4 < 0 || r.Num6 < 0 || r.Num4+r.Num6 == 0:
+		return fmt.Errorf("%w: %d IPv4 and %d IPv6 addresses asked for", ErrInvalid, r.Num4, r.Num6)
+	case r.Handle == "":
+		return fmt.Errorf("%w: no handle", ErrInvalid)
+	case r.Type == "":
+		return fmt.Errorf("%w: no allocation type", ErrInvalid)
+	case r.Host.Name == "":
+		return fmt.Errorf("%w: no node name", ErrInvalid)
+	}
+	return nil
+}
+
+func (r AutoAssignRequest) wants() []want {
+	return []want{{pool.V4, r.Num4, r.Pools4}, {pool.V6, r.Num6, r.Pools6}}
+}
+
+type want struct {
+	family pool.Family
+	n      int
+	pools  []string
+}
+
+// AutoAssign takes addresses from the pools that may serve r, in this order:
+// blocks the host has, a block nobody has, an empty block another host has held
+// for a minute, and (unless strictAffinity) somebody else's block. It returns all
+// that was asked for or, having undone what it took, an error that says what was
+// considered.
+func (c *Client) AutoAssign(ctx context.Context, r AutoAssignRequest) (Assigned, error) {
+	if err := r.validate(); err != nil {
+		return Assigned{}, err
+	}
+	a, err := c.newAssigner(ctx, r)
+	if err != nil {
+		return Assigned{}, err
+	}
+	if err := a.repair(ctx); err != nil {
+		return Assigned{}, err
+	}
+	for _, w := range r.wants() {
+		if err := a.assign(ctx, w); err != nil {
+			return Assigned{}, a.fail(ctx, err)
+		}
+	}
+	return a.assigned(), nil
+}
+
+// assigner serves one request: what it is decided on, and what was taken so far.
+type assigner struct {
+	c    *Client
+	v    *view
+	host *hostView
+	r    AutoAssignRequest
+	kept []Assignment // held before the request; fail leaves them alone
+	got  []Assignment // taken by the request; fail gives them back
+	// known are the affinities of every owner, read when a claim needs them.
+	known []affinityEntry
+	// unsure are takings whose write has an unknown outcome; fail fences them.
+	unsure []*taking
+}
+
+func (c *Client) newAssigner(ctx context.Context, r AutoAssignRequest) (*assigner, error) {
+	v, err := c.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	host, err := c.hostView(ctx, r.Host.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &assigner{c: c, v: v, host: host, r: r}, nil
+}
+
+func (a *assigner) assigned() Assigned {
+	var out Assigned
+	for _, g := range slices.Concat(a.kept, a.got) {
+		if pool.FamilyOf(g.Addr) == pool.V4 {
+			out.V4 = append(out.V4, g)
+		} else {
+			out.V6 = append(out.V6, g)
+		}
+	}
+	return out
+}
+
+func (a *assigner) selection(w want) pool.Selection {
+	return pool.Select(a.v.pools, pool.Request{
+		Family: w.family, Requested: w.pools, Use: a.r.Use, Node: a.r.Host, Namespace: a.r.Namespace,
+		NeedGateway: a.r.NeedGateway, BlockMask: a.r.BlockMask,
+	})
+}
+
+// assign takes w.n addresses of one family, from one stage after the other.
+func (a *assigner) assign(ctx context.Context, w want) error {
+	if w.n == 0 {
+		return nil
+	}
+	s := &search{assigner: a, want: w, sel: a.selection(w), need: w.n, closed: make(map[string]bool)}
+	if len(s.sel.Pools) == 0 {
+		return s.noPool()
+	}
+	for _, stage := range []func(context.Context) error{s.affine, s.claim, s.others} {
+		if err := stage(ctx); err != nil {
+			return fmt.Errorf("assign %s: %w", w.family, err)
+		}
+		if s.need == 0 {
+			return nil
+		}
+	}
+	return s.exhausted()
+}
+
+// search is the part of a request that concerns one family.
+type search struct {
+	*assigner
+	want want
+	sel  pool.Selection
+	need int
+	// What was found on the way; it explains an exhausted search.
+	limit  int             // the cap that kept the host from claiming, 0 if none
+	seen   []blockEntry    // what the last resort looked at
+	closed map[string]bool // pools that were closed meanwhile, by name
+}
+
+// poolOf returns the selected pool that contains cidr.
+func (s *search) poolOf(cidr netip.Prefix) (pool.Pool, bool) {
+	for _, p := range s.sel.Pools {
+		if p.Spec.CIDR.Contains(cidr.Addr()) && p.Spec.CIDR.Bits() <= cidr.Bits() {
+			return p, true
+		}
+	}
+	return pool.Pool{}, false
+}
+
+// affine takes from the blocks this host has a claim on, in pool order, and
+// completes claims whose block is missing.
+func (s *search) affine(ctx context.Context) error {
+	for _, p := range s.sel.Pools {
+		for _, e := range slices.Clone(s.host.blocks) {
+			if s.need == 0 {
+				return nil
+			}
+			if e.Value.Affinity != s.host.affinity() || !p.Spec.CIDR.Contains(e.Key.Addr()) {
+				continue
+			}
+			if err := s.from(ctx, p, e, s.ours); err != nil {
+				return err
+			}
+		}
+		for _, claim := range slices.Clone(s.host.affinities) {
+			if s.need == 0 {
+				return nil
+			}
+			if s.host.block(claim.Key.CIDR) >= 0 || !p.Spec.CIDR.Contains(claim.Key.CIDR.Addr()) {
+				continue
+			}
+			if _, err := s.claimBlock(ctx, p, claim.Key.CIDR); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ours allows a block that this host still has.
+func (s *search) ours(b block.Block) (block.Block, bool) {
+	return b, b.Affinity == s.host.affinity()
+}
+
+// from takes what one existing block can give. prepare may refuse the block as it
+// is now or change it before addresses are taken; it is pure. A block that has
+// gone or gives nothing is no error.
+func (s *search) from(ctx context.Context, p pool.Pool, e blockEntry, prepare func(block.Block) (block.Block, bool)) error {
+	t := s.taking(p, e.Key, s.take(p))
+	t.prepare = prepare
+	written, err := update(ctx, s.c.backoff, s.c.store.Blocks, e.Key, &e, t.change)
+	switch {
+	case errors.Is(err, datastore.ErrNotFound):
+		return nil
+	case err != nil:
+		return s.record(t, written, fmt.Errorf("block %s: %w", e.Key, err))
+	}
+	return s.taken(t, written, nil)
+}
+
+// taken records what became of t and what is still needed.
+func (s *search) taken(t *taking, e blockEntry, err error) error {
+	if err := s.record(t, e, err); err != nil {
+		return err
+	}
+	s.need -= len(t.planned)
+	return nil
+}
+
+// record keeps what t took, or what has to be fenced because nobody knows.
+func (a *assigner) record(t *taking, e blockEntry, err error) error {
+	if err != nil {
+		if errors.Is(err, ErrUnknownOutcome) {
+			a.unsure = append(a.unsure, t)
+		}
+		return err
+	}
+	a.host.saw(e)
+	a.got = append(a.got, t.assignments(e)...)
+	return nil
+}
+
+// take is what an automatic assignment wants from a block.
+func (s *search) take(p pool.Pool) takeFunc {
+	u := s.v.unassignableIn(p)
+	return func(b block.Block) (block.Block, []block.Allocation, error) {
+		next, got := b.Allocate(s.r.request(s.need, s.c, func(a netip.Addr) bool { return !u.Contains(a) }))
+		return next, got, nil
+	}
+}
+
+func (r AutoAssignRequest) request(n int, c *Client, usable func(netip.Addr) bool) block.Request {
+	return block.Request{
+		N: n, Handle: r.Handle, Type: r.Type, Owner: r.Owner, Now: c.clock.Now(), Usable: usable,
+	}
+}
+
+// cap is how many blocks this host may have for the request, and used how many of
+// the selected pools it has.
+func (s *search) cap() (limit, used int) {
+	limit = cmp.Or(s.v.config.MaxBlocksPerHost, datastore.DefaultMaxBlocksPerHost)
+	if s.r.MaxBlocksPerHost > 0 {
+		limit = min(limit, s.r.MaxBlocksPerHost)
+	}
+	held := make(map[netip.Prefix]bool)
+	for _, e := range s.host.blocks {
+		if _, ok := s.poolOf(e.Key); ok && e.Value.Affinity == s.host.affinity() {
+			held[e.Key] = true
+		}
+	}
+	for _, e := range s.host.affinities {
+		if _, ok := s.poolOf(e.Key.CIDR); ok {
+			held[e.Key.CIDR] = true
+		}
+	}
+	return limit, len(held)
+}

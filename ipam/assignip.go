@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/pool"
+)
+
+// AssignIPRequest asks for one given address. The embedded request's counts are
+// ignored; its pool lists restrict where the address may be from.
+type AssignIPRequest struct {
+	AutoAssignRequest
+	Addr netip.Addr
+}
+
+// AssignIP takes one given address for r. The same pools are eligible as for
+// AutoAssign; naming an address lifts a pool's assignmentMode Manual, as naming the
+// pool does. A reserved address is given, a gateway never. A cooling address is
+// given to the owner that last held it only. ErrNotInPool, ErrNoPool, ErrReserved,
+// ErrAddressInUse, ErrAddressCooling, ErrStrictAffinity, ErrInvalid.
+func (c *Client) AssignIP(ctx context.Context, r AssignIPRequest) (Assignment, error) {
+	r.Num4, r.Num6 = 1, 0
+	if err := r.validate(); err != nil {
+		return Assignment{}, err
+	}
+	a, err := c.newAssigner(ctx, r.AutoAssignRequest)
+	if err != nil {
+		return Assignment{}, err
+	}
+	if err := a.repair(ctx); err != nil {
+		return Assignment{}, err
+	}
+	if err := a.given(ctx, r.Addr); err != nil {
+		return Assignment{}, a.fail(ctx, err)
+	}
+	return a.got[0], nil
+}
+
+// given takes one given address.
+func (a *assigner) given(ctx context.Context, addr netip.Addr) error {
+	s, p, err := a.searchFor(addr)
+	if err != nil {
+		return fmt.Errorf("assign %s: %w", addr, err)
+	}
+	cidr, _ := p.BlockOf(addr)
+	if p.GatewayOf(cidr) == addr {
+		return fmt.Errorf("assign %s: %w of IP pool %s", addr, ErrReserved, p.Name)
+	}
+	t := a.taking(p, cidr, func(b block.Block) (block.Block, []block.Allocation, error) {
+		next, got, err := b.Assign(addr, a.r.request(1, a.c, nil))
+		if err != nil {
+			return b, nil, refusal(err)
+		}
+		return next, []block.Allocation{got}, nil
+	})
+	t.prepare = s.mayUse
+	e, err := s.givenFrom(ctx, t)
+	if err := s.taken(t, e, err); err != nil {
+		return fmt.Errorf("assign %s: %w", addr, err)
+	}
+	if len(t.planned) == 0 {
+		return fmt.Errorf("assign %s: %w", addr, s.notUsable(e))
+	}
+	return nil
+}
+
+// searchFor returns the search of the one pool that addr is in.
+func (a *assigner) searchFor(addr netip.Addr) (*search, pool.Pool, error) {
+	if !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() {
+		return nil, pool.Pool{}, fmt.Errorf("%w: not an IPv4 or IPv6 address", ErrInvalid)
+	}
+	w := want{family: pool.FamilyOf(addr), n: 1, pools: a.r.Pools4}
+	if w.family == pool.V6 {
+		w.pools = a.r.Pools6
+	}
+	if len(w.pools) == 0 {
+		for _, p := range a.v.pools {
+			if p.Spec.CIDR.Contains(addr) {
+				w.pools = append(w.pools, p.Name)
+			}
+		}
+		if len(w.pools) == 0 {
+			return nil, pool.Pool{}, fmt.Errorf("%w: create an IPPool that contains it", ErrNotInPool)
+		}
+	}
+	s := &search{assigner: a, want: w, sel: a.selection(w), need: 1, closed: make(map[string]bool)}
+	for _, p := range s.sel.Pools {
+		if p.Spec.CIDR.Contains(addr) {
+			return s, p, nil
+		}
+	}
+	if len(s.sel.Pools) > 0 {
+		return nil, pool.Pool{}, fmt.Errorf("%w: none of the pools asked for (%v) contains it", ErrNotInPool, w.pools)
+	}
+	return nil, pool.Pool{}, s.noPool()
+}
+
+// mayUse claims a block that has no owner, else uses the owner's unless
+// strictAffinity forbids it.
+func (s *search) mayUse(b block.Block) (block.Block, bool) {
+	limit, used := s.cap()
+	if b.Affinity == s.host.affinity() {
+		return b, true
+	}
+	if claimed, ok := s.mayClaim(b); ok && used < limit && s.v.config.AutoAllocateBlocks {
+		return claimed, true
+	}
+	return b, !s.v.config.StrictAffinity
+}
+
+// notUsable says why a block that exists gave nothing.
+func (s *search) notUsable(e blockEntry) error {
+	if err := e.Value.Writable(); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: block %s belongs to %q (set strictAffinity to false, or use an address of a block of %s)",
+		ErrStrictAffinity, e.Key, e.Value.Affinity, s.host.name)
+}
+
+// givenFrom takes from the block that is there, or claims it.
+func (s *search) givenFrom(ctx context.Context, t *taking) (blockEntry, error) {
+	e, err := s.c.store.Blocks.Get(ctx, t.cidr)
+	switch {
+	case err == nil && (e.Value.Affinity == s.host.affinity() || !e.Value.Affinity.IsZero()):
+		return update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, &e, t.change)
+	case err != nil && !errors.Is(err, datastore.ErrNotFound):
+		return e, fmt.Errorf("read block %s: %w", t.cidr, err)
+	}
+	if err := s.mayClaimMore(); err != nil {
+		if s.v.config.StrictAffinity {
+			return e, err
+		}
+		return s.createUnowned(ctx, t, e)
+	}
+	seen := &e
+	if err != nil {
+		seen = nil
+	}
+	claimed, err := s.claimWith(ctx, t, seen)
+	if errors.Is(err, errStaleAffinity) || errors.Is(err, errPoolClosed) {
+		err = fmt.Errorf("%w: block %s changed hands meanwhile", ErrContention, t.cidr)
+	}
+	return claimed, err
+}
+
+// mayClaimMore returns why the host may not claim another block.
+func (s *search) mayClaimMore() error {
+	if !s.v.config.AutoAllocateBlocks {
+		return fmt.Errorf("%w: autoAllocateBlocks is false and node %s has no affinity for the address's block",
+			ErrStrictAffinity, s.host.name)
+	}
+	if limit, used := s.cap(); used >= limit {
+		return fmt.Errorf("%w: node %s has %d blocks and its limit is %d (raise maxBlocksPerHost, or set strictAffinity to false)",
+			ErrBlockLimit, s.host.name, used, limit)
+	}
+	return nil
+}
+
+// createUnowned takes from a block without an affinity, which it creates if need
+// be: the host may use the address and not claim the block. A pending affinity
+// stands for the block until it exists, as in a claim.
+func (s *search) createUnowned(ctx context.Context, t *taking, seen blockEntry) (blockEntry, error) {
+	if seen.Key.IsValid() {
+		return update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, &seen, t.change)
+	}
+	if err := s.pend(ctx, t.pool, t.cidr); err != nil {
+		return blockEntry{}, err
+	}
+	if err := s.poolStillOpen(ctx, t.pool); err != nil {
+		return blockEntry{}, s.withdraw(ctx, t.cidr, err)
+	}
+	e, err := s.createOrTake(ctx, t, block.Affinity{})
+	if errors.Is(err, ErrUnknownOutcome) {
+		return e, err
+	}
+	return e, s.withdraw(ctx, t.cidr, err)
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/allod/allod/ipam/datastore"
+)
+
+// The bounds of the retry loop: 16 attempts with doubling pauses from 1 ms to
+// 250 ms, each jittered, are about 2 s of contention.
+const (
+	maxAttempts = 16
+	maxFaults   = 3 // writes of unknown outcome in one update
+	firstPause  = time.Millisecond
+	lastPause   = 250 * time.Millisecond
+)
+
+// backoff gives jittered pauses; safe for concurrent use.
+type backoff struct {
+	mu   *sync.Mutex
+	rand *rand.Rand
+}
+
+func newBackoff(r *rand.Rand) backoff {
+	if r == nil {
+		r = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	return backoff{mu: new(sync.Mutex), rand: r}
+}
+
+func (b backoff) pause(ctx context.Context, attempt int) error {
+	d := min(firstPause<<min(attempt, 20), lastPause)
+	b.mu.Lock()
+	d = d/2 + time.Duration(b.rand.Int64N(int64(d)))
+	b.mu.Unlock()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
+
+// A change turns what is stored into what should be. It is pure, is called once
+// per attempt with a fresh value, and must recognise its own effect: called on a
+// value it has already changed it reports that nothing is to do. That makes an
+// update replayable after a lost reply (INV-7).
+type change[K comparable, V any] = func(datastore.Entry[K, V]) (next V, write bool, err error)
+
+// update is the only compare-and-swap loop. It starts from hint when there is one
+// (the caller read it before), else it reads. Conflicts are retried with a
+// jittered back-off; after a fault the object is read again: if the write is not
+// there, the next write is what fences the lost one. ErrContention,
+// ErrUnknownOutcome, datastore.ErrNotFound, or an error of fn as it is.
+func update[K comparable, V any](
+	ctx context.Context, b backoff, t datastore.Table[K, V], key K, hint *datastore.Entry[K, V], fn change[K, V],
+) (datastore.Entry[K, V], error) {
+	var lost error // why the outcome of the last write is unknown
+	var lostRev datastore.Rev
+	faults := 0
+	e := hint
+	for attempt := range maxAttempts {
+		if e == nil {
+			got, err := t.Get(ctx, key)
+			switch {
+			case err != nil && lost != nil && !errors.Is(err, datastore.ErrNotFound):
+				return got, &unknownWrite{cause: errors.Join(lost, err)}
+			case err != nil:
+				return got, err
+			}
+			e = &got
+		}
+		next, write, err := fn(*e)
+		if err != nil {
+			return *e, err
+		}
+		if !write && (lost == nil || e.Rev != lostRev) {
+			return *e, nil
+		}
+		rev := e.Rev
+		written, err := t.Update(ctx, datastore.Entry[K, V]{Key: e.Key, Value: next, Rev: e.Rev, UID: e.UID})
+		switch {
+		case err == nil:
+			return written, nil
+		case errors.Is(err, datastore.ErrNotFound):
+			return *e, err
+		case errors.Is(err, datastore.ErrConflict):
+			// Someone else wrote: a lost write of ours is there or never will be.
+			lost = nil
+		default:
+			if faults++; faults == maxFaults || ctx.Err() != nil {
+				return *e, &unknownWrite{cause: err}
+			}
+			lost, lostRev = err, rev
+		}
+		e = nil
+		if err := b.pause(ctx, attempt); err != nil {
+			if lost != nil {
+				return datastore.Entry[K, V]{}, &unknownWrite{cause: errors.Join(lost, err)}
+			}
+			return datastore.Entry[K, V]{}, err
+		}
+	}
+	if lost != nil {
+		return datastore.Entry[K, V]{}, &unknownWrite{cause: lost}
+	}
+	return datastore.Entry[K, V]{}, fmt.Errorf("%v after %d attempts: %w", key, maxAttempts, ErrContention)
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/pool"
+)
+
+// ExhaustedError says why a search found too little: what was considered, why
+// each pool gave nothing more, and the setting to change. It is ErrExhausted,
+// and also ErrBlockLimit or ErrStrictAffinity when that is what stopped it.
+type ExhaustedError struct {
+	Family    pool.Family
+	Node      string
+	Wanted    int
+	Found     int
+	Pools     []PoolReport
+	Skipped   []pool.Skipped
+	Limit     int  // the block limit that was reached, 0 if it was not
+	Used      int  // blocks the node has in these pools
+	Strict    bool // strictAffinity kept the search to the node's own blocks
+	NoClaims  bool // autoAllocateBlocks is false
+	NextFree  time.Time
+	causes    []error
+	hasOthers bool
+}
+
+// PoolReport is what a search saw of one pool. Free and Cooling count the blocks
+// that were looked at, which is every block with an address free or cooling.
+type PoolReport struct {
+	Name     string
+	CIDR     string
+	Blocks   int // blocks looked at
+	Free     int // addresses free in blocks of others
+	Cooling  int
+	Reserved string // how many addresses of the pool are reserved, decimal
+}
+
+func (e *ExhaustedError) Error() string {
+	var sb strings.Builder
+	fmt.Fprintf(&sb, "%v: node %s wanted %d %s, found %d", ErrExhausted, e.Node, e.Wanted, e.Family, e.Found)
+	for _, p := range e.Pools {
+		fmt.Fprintf(&sb, "; pool %s (%s): no block is unclaimed, %d free and %d cooling in the %d blocks that are not full, %s reserved",
+			p.Name, p.CIDR, p.Free, p.Cooling, p.Blocks, p.Reserved)
+	}
+	writeSkipped(&sb, e.Skipped)
+	if e.Limit > 0 {
+		fmt.Fprintf(&sb, "; node %s has %d blocks and its limit is %d (maxBlocksPerHost)", e.Node, e.Used, e.Limit)
+	}
+	if !e.NextFree.IsZero() {
+		fmt.Fprintf(&sb, "; the first cooling address is free at %s (ipCooldownSeconds)", e.NextFree.UTC().Format(time.RFC3339))
+	}
+	sb.WriteString("; ")
+	sb.WriteString(e.hint())
+	return sb.String()
+}
+
+// hint names the setting an operator would change first.
+func (e *ExhaustedError) hint() string {
+	switch {
+	case e.Limit > 0 && e.Strict:
+		return "raise maxBlocksPerHost, or set strictAffinity to false so that the node may borrow"
+	case e.NoClaims:
+		return "set autoAllocateBlocks to true, or claim a block for the node"
+	case e.Strict && e.hasOthers:
+		return "set strictAffinity to false so that the node may borrow, add a pool, or use a smaller blockSize in a new pool"
+	case !e.NextFree.IsZero():
+		return "wait, lower ipCooldownSeconds, or add a pool"
+	}
+	return "add a pool, or free reserved or leaked addresses (see \"allod-agent show\" and \"allod-agent check\")"
+}
+
+// Unwrap returns ErrExhausted and what stopped the search.
+func (e *ExhaustedError) Unwrap() []error { return e.causes }
+
+func writeSkipped(sb *strings.Builder, skipped []pool.Skipped) {
+	for _, s := range skipped {
+		fmt.Fprintf(sb, "; pool %s: %s", s.Pool, s.Reason)
+	}
+}
+
+// noPool says why no pool may serve the request.
+func (s *search) noPool() error {
+	var sb strings.Builder
+	writeSkipped(&sb, s.sel.Skipped)
+	if len(s.sel.Skipped) == 0 {
+		fmt.Fprintf(&sb, "; there is no %s pool: create an IPPool", s.want.family)
+	}
+	return fmt.Errorf("%w: %s for node %s, namespace %q%s",
+		ErrNoPool, s.want.family, s.host.name, s.r.Namespace.Name, sb.String())
+}
+
+// exhausted explains a search that found too little.
+func (s *search) exhausted() error {
+	e := &ExhaustedError{
+		Family: s.want.family, Node: s.host.name, Wanted: s.want.n, Found: s.want.n - s.need,
+		Skipped: s.sel.Skipped, Limit: s.limit, Strict: s.v.config.StrictAffinity,
+		NoClaims: !s.v.config.AutoAllocateBlocks, causes: []error{ErrExhausted},
+	}
+	_, e.Used = s.cap()
+	for _, p := range s.sel.Pools {
+		e.Pools = append(e.Pools, s.report(p, e))
+	}
+	for name := range s.closed {
+		e.Skipped = append(e.Skipped, pool.Skipped{Pool: name, Reason: "it was closed or changed while an address was searched"})
+	}
+	switch {
+	case e.Limit > 0:
+		e.causes = append(e.causes, ErrBlockLimit)
+	case e.Strict && e.hasOthers:
+		e.causes = append(e.causes, ErrStrictAffinity)
+	}
+	return e
+}
+
+func (s *search) report(p pool.Pool, e *ExhaustedError) PoolReport {
+	u := s.v.unassignableIn(p)
+	r := PoolReport{Name: p.Name, CIDR: p.Spec.CIDR.String(), Reserved: u.Count(p.Spec.CIDR).String()}
+	for _, seen := range s.seen {
+		if seen.Value.Pool != p.Name {
+			continue
+		}
+		r.Blocks++
+		b, _ := seen.Value.Collect(s.c.clock.Now(), s.v.config.IPCooldown)
+		for a := range b.Free() {
+			if !u.Contains(a) {
+				r.Free++
+				e.hasOthers = true
+			}
+		}
+		r.Cooling += b.Counts().Cooling
+		if at, ok := b.NextFree(s.v.config.IPCooldown); ok && (e.NextFree.IsZero() || at.Before(e.NextFree)) {
+			e.NextFree = at
+		}
+		if err := b.Writable(); err != nil {
+			e.Skipped = append(e.Skipped, pool.Skipped{Pool: p.Name, Reason: err.Error()})
+		}
+	}
+	return r
+}
+
+// refusal turns what a block says of a given address into a caller-facing error.
+func refusal(err error) error {
+	switch {
+	case errors.Is(err, block.ErrInUse):
+		return fmt.Errorf("%w: %w", ErrAddressInUse, err)
+	case errors.Is(err, block.ErrCooling):
+		return fmt.Errorf("%w: %w", ErrAddressCooling, err)
+	}
+	return err
+}

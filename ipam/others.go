@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+)
+
+// minHeld is how long a host has had an empty block before another may take it.
+const minHeld = time.Minute
+
+// others takes from the blocks of other owners, and from those whose owner is
+// gone: first by claiming what nobody uses, then, unless strictAffinity, by
+// borrowing. One list per pool serves both; no block is read on its own (case E3).
+func (s *search) others(ctx context.Context) error {
+	if err := s.lookAround(ctx); err != nil {
+		return err
+	}
+	if err := s.reclaim(ctx); err != nil || s.need == 0 || s.v.config.StrictAffinity {
+		return err
+	}
+	for _, e := range s.seen {
+		if s.need == 0 {
+			return nil
+		}
+		p, ok := s.poolOf(e.Key)
+		if !ok {
+			continue
+		}
+		if err := s.from(ctx, p, e, anyOwner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func anyOwner(b block.Block) (block.Block, bool) { return b, true }
+
+// lookAround lists the blocks of the selected pools in which an address is free or
+// cooling, also those that only a reservation made look full. Each host begins
+// elsewhere, so that borrowers do not all meet in one block.
+func (s *search) lookAround(ctx context.Context) error {
+	for _, p := range s.sel.Pools {
+		list, err := s.c.store.Blocks.List(ctx, datastore.Query{
+			Pool: p.Name, Space: []block.Space{block.SpaceFree, block.SpaceCooling},
+		})
+		if err != nil {
+			return fmt.Errorf("list blocks of IP pool %s: %w", p.Name, err)
+		}
+		start := 0
+		if len(list) > 0 {
+			h := fnv.New32a()
+			h.Write([]byte(s.host.name)) //nolint:errcheck // a hash does not fail
+			start = int(h.Sum32() % uint32(len(list)))
+		}
+		s.seen = append(append(s.seen, list[start:]...), list[:start]...)
+	}
+	return nil
+}
+
+// reclaim claims blocks that nobody uses: without an owner (case E6), or empty and
+// held by another host for minHeld. Only the block is written; the other host's
+// affinity no longer routes, because ours has the higher sequence, and its owner
+// or the collector removes it.
+func (s *search) reclaim(ctx context.Context) error {
+	if !s.v.config.AutoAllocateBlocks {
+		return nil
+	}
+	for _, e := range s.seen {
+		limit, used := s.cap()
+		switch {
+		case s.need == 0:
+			return nil
+		case used >= limit:
+			s.limit = limit
+			return nil
+		}
+		p, ok := s.poolOf(e.Key)
+		if !ok || s.closed[p.Name] {
+			continue
+		}
+		b, _ := e.Value.Collect(s.c.clock.Now(), s.v.config.IPCooldown)
+		if _, ok := s.mayReclaim(b); !ok {
+			continue
+		}
+		t := s.taking(p, e.Key, s.take(p))
+		t.prepare = s.mayReclaim
+		got, err := s.claimWith(ctx, t, &e)
+		switch {
+		case errors.Is(err, errPoolClosed):
+			s.closed[p.Name] = true
+		case errors.Is(err, errStaleAffinity):
+		default:
+			if err := s.taken(t, got, err); err != nil {
+				return fmt.Errorf("reclaim block %s: %w", e.Key, err)
+			}
+		}
+	}
+	return nil
+}
+
+// mayReclaim is mayClaim that also takes an empty block from a host that has had
+// it long enough. A virtual owner's block is never taken.
+func (s *search) mayReclaim(b block.Block) (block.Block, bool) {
+	now := s.c.clock.Now()
+	free, _ := b.Collect(now, s.v.config.IPCooldown)
+	switch {
+	case b.Affinity == s.host.affinity():
+		return b, false
+	case b.Affinity.IsZero():
+		return s.mayClaim(b)
+	case b.Affinity.Type != block.HostAffinity, free.Counts().Allocated+free.Counts().Cooling > 0,
+		b.ClaimedAt.After(now.Add(-minHeld)):
+		return b, false
+	}
+	return b.WithAffinity(s.host.affinity(), now), true
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/pool"
+)
+
+// takeFunc takes addresses from a block value; it is pure.
+type takeFunc func(block.Block) (block.Block, []block.Allocation, error)
+
+// taking is one attempt to take addresses from one block. Its change function
+// recognises what it wrote earlier (same address, sequence and handle), so that
+// it can be replayed after a lost reply (INV-7).
+type taking struct {
+	c       *Client
+	v       *view
+	pool    pool.Pool
+	cidr    netip.Prefix
+	handle  block.HandleID
+	take    takeFunc
+	prepare func(block.Block) (block.Block, bool)
+	planned []block.Allocation
+}
+
+func (a *assigner) taking(p pool.Pool, cidr netip.Prefix, take takeFunc) *taking {
+	return &taking{c: a.c, v: a.v, pool: p, cidr: cidr, handle: a.r.Handle, take: take}
+}
+
+func (t *taking) change(e blockEntry) (block.Block, bool, error) {
+	if t.in(e.Value) {
+		return e.Value, false, nil
+	}
+	t.planned = nil
+	b := e.Value
+	if t.prepare != nil {
+		var ok bool
+		if b, ok = t.prepare(b); !ok {
+			return e.Value, false, nil
+		}
+	}
+	next, got, err := t.plan(b)
+	if err != nil || len(got) == 0 {
+		return e.Value, false, err
+	}
+	t.planned = got
+	return next, true, nil
+}
+
+// plan collects what has cooled, takes, and labels: the whole of one block write.
+func (t *taking) plan(b block.Block) (block.Block, []block.Allocation, error) {
+	if b.Writable() != nil {
+		return b, nil, nil // a newer version's block gives nothing here; see exhausted
+	}
+	b, _ = b.Collect(t.c.clock.Now(), t.v.config.IPCooldown)
+	next, got, err := t.take(b)
+	return t.v.label(next, t.pool), got, err
+}
+
+// in reports whether b holds what was planned.
+func (t *taking) in(b block.Block) bool {
+	for _, p := range t.planned {
+		s, ok := b.Slot(p.Addr)
+		if !ok || s.State != block.Allocated || s.Seq != p.Seq || s.Handle != t.handle {
+			return false
+		}
+	}
+	return len(t.planned) > 0
+}
+
+func (t *taking) assignments(e blockEntry) []Assignment {
+	out := make([]Assignment, 0, len(t.planned))
+	for _, p := range t.planned {
+		out = append(out, Assignment{Addr: p.Addr, Block: e.Key, BlockUID: e.UID, Seq: p.Seq, Pool: t.pool})
+	}
+	return out
+}
+
+// fence makes sure that what t planned is not in its block and can no longer get
+// there: it is released, or the block is written once more so that a late request
+// misses (INV-7).
+func (t *taking) fence(ctx context.Context) error {
+	_, err := update(ctx, t.c.backoff, t.c.store.Blocks, t.cidr, nil, func(e blockEntry) (block.Block, bool, error) {
+		if err := e.Value.Writable(); err != nil {
+			return e.Value, false, err
+		}
+		next, _ := e.Value.Release(releases(t.handle, t.planned), t.c.clock.Now())
+		return t.v.label(next.Fence(t.c.clock.Now()), t.pool), true, nil
+	})
+	if errors.Is(err, datastore.ErrNotFound) {
+		// A create that may still land keeps its affinity pending: whoever claims
+		// the CIDR next finds the block or creates it.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("fence block %s: %w", t.cidr, err)
+	}
+	return nil
+}
+
+func releases(h block.HandleID, as []block.Allocation) []block.Release {
+	rs := make([]block.Release, 0, len(as))
+	for _, a := range as {
+		rs = append(rs, block.Release{Addr: a.Addr, Seq: a.Seq, Handle: h})
+	}
+	return rs
+}
+
+// fail undoes what the request took and returns err together with what could not
+// be undone. It has a deadline of its own: the request's may be why it failed
+// (case R8).
+func (a *assigner) fail(ctx context.Context, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.c.cleanup)
+	defer cancel()
+	errs := []error{err}
+	for _, t := range a.unsure {
+		errs = append(errs, t.fence(ctx))
+	}
+	rs := make([]Release, 0, len(a.got))
+	for _, g := range a.got {
+		rs = append(rs, Release{
+			Release: block.Release{Addr: g.Addr, Seq: g.Seq, Handle: a.r.Handle, BlockUID: g.BlockUID},
+			Block:   g.Block,
+		})
+	}
+	if _, undo := a.c.ReleaseIPs(ctx, rs); undo != nil {
+		errs = append(errs, fmt.Errorf("undo: %w", undo))
+	}
+	a.got, a.unsure = nil, nil
+	return errors.Join(errs...)
+}

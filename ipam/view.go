@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/pool"
+)
+
+// view is what the operators have configured, read once per request. It is never
+// written to the store (INV-12).
+type view struct {
+	config       datastore.Config
+	pools        []pool.Pool
+	reservations []pool.Reservation
+	unassignable map[string]pool.Unassignable // by pool name, made on first use
+}
+
+func (c *Client) view(ctx context.Context) (*view, error) {
+	config, err := c.Config(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{config: config, unassignable: make(map[string]pool.Unassignable)}
+	pools, err := c.store.Pools.List(ctx, datastore.Query{MayBeStale: true})
+	if err != nil {
+		return nil, fmt.Errorf("list IP pools: %w", err)
+	}
+	for _, e := range pools {
+		v.pools = append(v.pools, e.Value)
+	}
+	reservations, err := c.store.Reservations.List(ctx, datastore.Query{MayBeStale: true})
+	if err != nil {
+		return nil, fmt.Errorf("list IP reservations: %w", err)
+	}
+	for _, e := range reservations {
+		v.reservations = append(v.reservations, e.Value)
+	}
+	return v, nil
+}
+
+// unassignableIn is the one arithmetic of what automatic assignment may not hand
+// out (INV-13).
+func (v *view) unassignableIn(p pool.Pool) pool.Unassignable {
+	u, ok := v.unassignable[p.Name]
+	if !ok {
+		u = pool.NewUnassignable(p, v.reservations)
+		v.unassignable[p.Name] = u
+	}
+	return u
+}
+
+// poolOf returns the pool that contains cidr. ok is false when none does.
+func (v *view) poolOf(cidr netip.Prefix) (p pool.Pool, ok bool) {
+	for _, p := range v.pools {
+		if p.Spec.CIDR.Contains(cidr.Addr()) && p.Spec.CIDR.Bits() <= cidr.Bits() {
+			return p, true
+		}
+	}
+	return pool.Pool{}, false
+}
+
+// label computes what b is found by.
+func (v *view) label(b block.Block, p pool.Pool) block.Block {
+	u := v.unassignableIn(p)
+	return b.Relabel(p.Name, func(a netip.Addr) bool { return !u.Contains(a) })
+}
+
+// hostView is what one host holds: every block with its affinity or one of its
+// allocations, and its affinities. It is consistent, so that what is missing from
+// it is absent (INV-10).
+type hostView struct {
+	name       string
+	blocks     []blockEntry
+	affinities []affinityEntry
+}
+
+func (c *Client) hostView(ctx context.Context, name string) (*hostView, error) {
+	blocks, err := c.store.Blocks.List(ctx, datastore.Query{Node: name})
+	if err != nil {
+		return nil, fmt.Errorf("list blocks of node %s: %w", name, err)
+	}
+	affinities, err := c.store.Affinities.List(ctx, datastore.Query{Owner: block.Host(name)})
+	if err != nil {
+		return nil, fmt.Errorf("list affinities of node %s: %w", name, err)
+	}
+	return &hostView{name: name, blocks: blocks, affinities: affinities}, nil
+}
+
+func (h *hostView) affinity() block.Affinity { return block.Host(h.name) }
+
+func (h *hostView) key(cidr netip.Prefix) datastore.AffinityKey {
+	return datastore.AffinityKey{Owner: h.affinity(), CIDR: cidr}
+}
+
+// block returns the index of cidr in h.blocks, or -1.
+func (h *hostView) block(cidr netip.Prefix) int {
+	return slices.IndexFunc(h.blocks, func(e blockEntry) bool { return e.Key == cidr })
+}
+
+// claim returns the index of the affinity for cidr in h.affinities, or -1.
+func (h *hostView) claim(cidr netip.Prefix) int {
+	return slices.IndexFunc(h.affinities, func(e affinityEntry) bool { return e.Key.CIDR == cidr })
+}
+
+// saw replaces what is known of one block by what was just read or written.
+func (h *hostView) saw(e blockEntry) {
+	if i := h.block(e.Key); i >= 0 {
+		h.blocks[i] = e
+		return
+	}
+	h.blocks = append(h.blocks, e)
+}
+
+// sawClaim does the same for an affinity.
+func (h *hostView) sawClaim(e affinityEntry) {
+	if i := h.claim(e.Key.CIDR); i >= 0 {
+		h.affinities[i] = e
+		return
+	}
+	h.affinities = append(h.affinities, e)
+}
+
+func (h *hostView) dropClaim(cidr netip.Prefix) {
+	h.affinities = slices.DeleteFunc(h.affinities, func(e affinityEntry) bool { return e.Key.CIDR == cidr })
+}
+
+// Config returns the configuration that holds: the stored one, or the defaults.
+// It never writes (INV-12).
+func (c *Client) Config(ctx context.Context) (datastore.Config, error) {
+	e, err := c.store.Config.Get(ctx, datastore.DefaultConfig)
+	switch {
+	case errors.Is(err, datastore.ErrNotFound):
+		return datastore.ConfigDefaults(), nil
+	case err != nil:
+		return datastore.Config{}, fmt.Errorf("read IPAM configuration %q: %w", datastore.DefaultConfig, err)
+	}
+	return e.Value, nil
+}
