@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/allod/allod/agent/config"
+	"github.com/allod/allod/ipam/datastore/kv"
+)
+
+func applyCommand() *cobra.Command {
+	var ds config.Datastore
+	var files []string
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Create or change pools, reservations and the configuration",
+		Long: `Make the datastore hold the objects of the manifests: IPPool, IPReservation and
+IPAMConfiguration of ipam.allod.io/v1alpha1, as YAML or JSON. The datastore is
+created when it does not exist.
+
+Every document is read and checked first, and all objects are written in one
+transaction: when any of them is refused, nothing has changed. An object is
+replaced as a whole: a field that the manifest leaves out goes back to its
+default. Objects that no manifest names stay as they are. Labels, annotations and
+status of a manifest are ignored.
+
+The cidr of a pool cannot change, and its blockSize not while blocks of another
+size exist. A pool that is stored but hands out nothing, because it overlaps an
+older pool or blocks of another size, is warned about: the exit code is 0, and
+"check" reports it as a problem.`,
+		Example: `  allod-agent apply -f pools.yaml
+  allod-agent apply -f /etc/allod/manifests -f site.yaml
+  cat pools.yaml | allod-agent apply -f -`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runApply(cmd, ds, files) },
+	}
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil,
+		"file or folder with manifests, - for standard input (repeatable, required)")
+	withDatastore(cmd, &ds)
+	return cmd
+}
+
+func runApply(cmd *cobra.Command, ds config.Datastore, files []string) error {
+	if err := checkSources(files); err != nil {
+		return UsageError{Err: err}
+	}
+	objects, err := readManifests(files, cmd.InOrStdin())
+	if err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	ctx := cmd.Context()
+	db, err := ensureDB(ctx, ds)
+	if err != nil {
+		return err
+	}
+	var done []applied
+	var refused error
+	err = db.Update(ctx, func(tx kv.Tx) error {
+		done, refused = applyAll(ctx, tx, objects)
+		return refused
+	})
+	switch {
+	case refused != nil:
+		return fmt.Errorf("nothing was changed: %w", refused)
+	case err != nil:
+		return fmt.Errorf("%w (to apply the same manifests again is safe)", err)
+	}
+	return reportApplied(cmd.OutOrStdout(), cmd.ErrOrStderr(), done)
+}
+
+func checkSources(files []string) error {
+	stdin := 0
+	for _, f := range files {
+		switch f {
+		case "":
+			return fmt.Errorf("-f: empty; want a file, a folder or -")
+		case "-":
+			stdin++
+		}
+	}
+	switch {
+	case len(files) == 0:
+		return fmt.Errorf("-f FILE is required")
+	case stdin > 1:
+		return fmt.Errorf("-f -: standard input can be read only once")
+	}
+	return nil
+}
+
+// reportApplied says what happened to each object, and warns about pools that
+// hand out nothing.
+func reportApplied(out, errOut io.Writer, done []applied) error {
+	var lines, warnings strings.Builder
+	for _, a := range done {
+		fmt.Fprintf(&lines, "%s %s\n", a.ref, a.verb)
+		if a.warning != "" {
+			fmt.Fprintf(&warnings, "warning: %s hands out nothing: %s\n", a.ref, a.warning)
+		}
+	}
+	if _, err := io.WriteString(out, lines.String()); err != nil {
+		return fmt.Errorf("write output (everything was applied): %w", err)
+	}
+	_, _ = io.WriteString(errOut, warnings.String()) // nowhere left to report to
+	return nil
+}
