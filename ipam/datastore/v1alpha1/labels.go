@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+)
+
+// The labels that queries select by. They are written together with the object
+// and derived from it.
+const (
+	LabelPool  = Group + "/pool"
+	LabelSpace = Group + "/space"
+	LabelEmpty = Group + "/empty"
+	LabelOwner = Group + "/owner"
+
+	nodePrefix = "node." + Group + "/"
+	ownPrefix  = Group + "/"
+
+	// annotationPool holds the name of a pool that is too long for a label.
+	annotationPool = Group + "/pool"
+)
+
+// NodeLabel returns the label key that a block carries for a node with its
+// affinity or an allocation in it. It is hashed because node names may be longer
+// than a label key.
+func NodeLabel(node string) string { return nodePrefix + digest(node) }
+
+// PoolLabel returns the value of LabelPool for a pool: its name, or a hash of a
+// name that is too long for a label.
+func PoolLabel(pool string) string {
+	if len(pool) <= maxLabel {
+		return pool
+	}
+	return digest(pool)
+}
+
+// OwnerLabel returns the value of LabelOwner for the owner of an affinity.
+func OwnerLabel(o block.Affinity) string { return digest(o.String()) }
+
+// Own reports whether key, of a label or annotation, is one that this package
+// writes; all others belong to somebody else and are kept.
+func Own(key string) bool {
+	return strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, nodePrefix)
+}
+
+func blockLabels(l block.Labels) map[string]string {
+	m := map[string]string{
+		LabelSpace: string(l.Space),
+		LabelEmpty: strconv.FormatBool(l.Empty),
+	}
+	if l.Pool != "" {
+		m[LabelPool] = PoolLabel(l.Pool)
+	}
+	for _, n := range l.Nodes {
+		m[NodeLabel(n)] = ""
+	}
+	return m
+}
+
+func poolAnnotations(pool string) map[string]string {
+	if PoolLabel(pool) == pool {
+		return nil
+	}
+	return map[string]string{annotationPool: pool}
+}
+
+// poolName undoes PoolLabel.
+func poolName(labels, annotations map[string]string) string {
+	if full := annotations[annotationPool]; full != "" && PoolLabel(full) == labels[LabelPool] {
+		return full
+	}
+	return labels[LabelPool]
+}
+
+// Match reports whether an object with these labels is selected by q. The table
+// decides which fields of q count; see [datastore.Query].
+func Match(kind string, labels map[string]string, q datastore.Query) bool {
+	want := map[string]string{}
+	if q.Pool != "" {
+		want[LabelPool] = PoolLabel(q.Pool)
+	}
+	switch kind {
+	case KindBlock:
+		if q.Node != "" {
+			want[NodeLabel(q.Node)] = ""
+		}
+		if q.Empty {
+			want[LabelEmpty] = "true"
+		}
+		if len(q.Space) > 0 && !slices.Contains(q.Space, block.Space(labels[LabelSpace])) {
+			return false
+		}
+	case KindAffinity:
+		if !q.Owner.IsZero() {
+			want[LabelOwner] = OwnerLabel(q.Owner)
+		}
+	default:
+		return true
+	}
+	for k, v := range want {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Selects reports whether q selects at all among objects of this kind.
+func Selects(kind string, q datastore.Query) bool {
+	switch kind {
+	case KindBlock:
+		return q.Pool != "" || q.Node != "" || q.Empty || len(q.Space) > 0
+	case KindAffinity:
+		return q.Pool != "" || !q.Owner.IsZero()
+	}
+	return false
+}
+
+// Adopt puts the labels and annotations of o that are not ours into n: another
+// writer's marks survive an update.
+func Adopt(n, o map[string]string) map[string]string {
+	out := maps.Clone(n)
+	for k, v := range o {
+		if !Own(k) {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[k] = v
+		}
+	}
+	return out
+}
