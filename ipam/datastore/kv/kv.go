@@ -13,9 +13,19 @@ package kv
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
 	"iter"
+	"net/netip"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/pool"
 )
 
 // DB is the database below the engine. Methods are safe for concurrent use.
@@ -70,4 +80,49 @@ type Options struct {
 	Clock clock.PassiveClock
 	// NewUID returns a UID that was never used before. nil means a random one.
 	NewUID func() string
+}
+
+// ErrRestored ends a watch when the database is at an earlier revision than the
+// watch has seen: a backup was put back.
+var ErrRestored = errors.New("the store went back to an earlier revision")
+
+// ErrPoolInUse refuses the deletion of a pool that still has blocks or claims.
+var ErrPoolInUse = errors.New("pool is in use")
+
+// New returns the tables over db.
+func New(db DB, o Options) datastore.Store {
+	e := &engine{db: db, clock: o.Clock, newUID: o.NewUID}
+	if e.clock == nil {
+		e.clock = clock.RealClock{}
+	}
+	if e.newUID == nil {
+		e.newUID = randomUID
+	}
+	return datastore.Store{
+		Blocks:       &table[netip.Prefix, block.Block]{engine: e, kind: blockKind(e)},
+		Affinities:   &table[datastore.AffinityKey, datastore.Affinity]{engine: e, kind: affinityKind(e)},
+		Handles:      &table[block.HandleID, datastore.Handle]{engine: e, kind: handleKind()},
+		Pools:        &table[string, pool.Pool]{engine: e, kind: poolKind(e)},
+		Reservations: &table[string, pool.Reservation]{engine: e, kind: reservationKind(e)},
+		Config:       &table[string, datastore.Config]{engine: e, kind: configKind()},
+	}
+}
+
+type engine struct {
+	db     DB
+	clock  clock.PassiveClock
+	newUID func() string
+}
+
+// now has the precision that objects carry.
+func (e *engine) now() metav1.Time {
+	return metav1.NewTime(e.clock.Now().UTC().Truncate(time.Second))
+}
+
+// randomUID returns a random UUID (RFC 9562, version 4).
+func randomUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
