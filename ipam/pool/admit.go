@@ -13,8 +13,8 @@ import (
 // Admit decides the status of every pool and returns the pools in the order
 // given; the arguments stay as they are. blocks is every CIDR with a block or an
 // affinity, pending ones too: a claim whose block is still to be created counts.
-// The decision depends on nothing else, and admitting the result again changes
-// nothing.
+// The decision depends on nothing else, and deciding again on the result decides
+// the same, though the message may name another of several pools in the way.
 //
 // The first of these that holds is the reason:
 //
