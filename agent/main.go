@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/allod/allod/agent/ctl"
+	"github.com/allod/allod/agent/node"
 )
 
 // version is set by the linker: -X main.version=v1.2.3.
@@ -76,8 +77,8 @@ func onReach(cmd *cobra.Command, fn func()) {
 // report tells the user about err and returns the exit code that stands for it.
 func report(w io.Writer, cmd *cobra.Command, err error) int {
 	code := ctl.ExitCode(err)
-	if code == ctl.ExitOK || code == ctl.ExitProblems { // problems are the output of check
-		return code
+	if code == ctl.ExitOK || code == ctl.ExitProblems || errors.Is(err, node.ErrReported) {
+		return code // what there is to say has been printed
 	}
 	fmt.Fprintf(w, "%s: %v\n", cmd.CommandPath(), err)
 	if errors.As(err, new(ctl.UsageError)) {
@@ -125,7 +126,7 @@ Exit codes: 0 success, 1 error, 2 wrong usage, 3 check found problems.`,
 // modes are the commands that serve rather than answer: each is built by the
 // package that runs it. A mode does not take the operator's flags.
 func modes() []*cobra.Command {
-	return nil
+	return []*cobra.Command{node.DirectCommand(version)}
 }
 
 // buildVersion is the version with what the toolchain recorded about the build.

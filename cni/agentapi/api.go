@@ -123,6 +123,7 @@ const (
 	CodeTryAgain       uint = 11  // the same request may succeed later
 	CodeNotAvailable   uint = 50  // STATUS: no ADD can be served
 	CodeLimited        uint = 51  // STATUS: served, but containers lack connectivity
+	CodeMismatch       uint = 100 // CHECK: the store says otherwise
 	CodeInternal       uint = 999 // a fault nobody foresaw
 )
 

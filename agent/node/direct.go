@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/allod/allod/cni/agentapi"
+	"github.com/allod/allod/cni/plugin"
+	"github.com/allod/allod/ipam"
+	"github.com/allod/allod/ipam/datastore/boltstore"
+	"github.com/allod/allod/ipam/datastore/kv"
+	"github.com/allod/allod/ipam/pool"
+)
+
+// Direct returns the backend that serves one request in this process, against the
+// store that c names.
+func Direct(_ context.Context, c plugin.Conf) (agentapi.Backend, error) {
+	path, err := c.EmbeddedStore()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil, &agentapi.Error{
+			Code:    agentapi.CodeTryAgain,
+			Msg:     fmt.Sprintf("open the embedded store: %v", err),
+			Details: "create it with \"allod-agent apply -f POOLS.yaml\", or set ipam.datastore.path",
+		}
+	}
+	name := c.NodeName
+	if name == "" {
+		if name, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("node name: %w (set ipam.nodeName)", err)
+		}
+	}
+	store := kv.New(boltstore.New(path, boltstore.Options{}), kv.Options{})
+	return &direct{
+		lock: hostLock{path: c.LockFile},
+		Service: Service{
+			IPAM: ipam.New(store, ipam.Options{}), Node: pool.Node{Name: name}, SoleHost: true,
+		},
+	}, nil
+}
+
+// direct is a Service whose writing verbs hold the host lock: no two processes of
+// this host decide at the same time.
+type direct struct {
+	lock hostLock
+	Service
+}
+
+// Add implements agentapi.Backend.
+func (d *direct) Add(ctx context.Context, r agentapi.AddRequest) (reply agentapi.AddReply, err error) {
+	err = d.locked(ctx, func() error {
+		reply, err = d.Service.Add(ctx, r)
+		return err
+	})
+	return reply, err
+}
+
+// Del implements agentapi.Backend.
+func (d *direct) Del(ctx context.Context, r agentapi.DelRequest) error {
+	return d.locked(ctx, func() error { return d.Service.Del(ctx, r) })
+}
+
+// GC implements agentapi.Backend.
+func (d *direct) GC(ctx context.Context, r agentapi.GCRequest) error {
+	return d.locked(ctx, func() error { return d.Service.GC(ctx, r) })
+}
+
+func (d *direct) locked(ctx context.Context, fn func() error) error {
+	release, err := d.lock.exclusive(ctx)
+	if err != nil {
+		return &agentapi.Error{Code: agentapi.CodeTryAgain, Msg: err.Error()}
+	}
+	defer release()
+	return fn()
+}
