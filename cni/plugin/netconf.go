@@ -152,7 +152,7 @@ func object(name string, raw json.RawMessage, known fields, required ...string) 
 		switch {
 		case !ok:
 			errs = append(errs, fmt.Errorf("%s.%s: unknown field (known: %s)",
-				name, short(key), strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
+				name, strings.Trim(short(key), `"`), strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
 		case isNull(got[key]):
 		default:
 			errs = append(errs, set(name+"."+key, got[key]))
