@@ -40,14 +40,17 @@ CNI_PKGS := $(shell sed -n 's/^\t_ "\(.*\)"$$/\1/p' test/tools/cniplugins/tools.
 # Tests and the demo find the reference CNI plugins through CNI_PATH.
 # They fail, and name `make cni-plugins`, if it is not set or the folder is not there.
 export CNI_PATH := $(CNI_BIN)
+# What `make build` made; tests that are run without make build their own.
+export ALLOD_BIN := $(abspath $(BIN))
 
 SUMMARY  := $(TOOLS)/test-summary
 TIER     := go run ./test/tier -summary $(SUMMARY)
 FUZZTIME ?= 20s
 CHECKS   ?= 10000
 COUNT    ?= 5
-# Every package, but those that a tier of their own runs.
-UNIT_PKGS = $$(go list ./... | grep -v -e '/test/arch$$' -e '/test/netns$$' -e '/test/netns/')
+# Packages whose tests make network namespaces, and every other one but test/arch.
+NETNS_PKGS := ./test/netns/... ./test/fixture/...
+UNIT_PKGS   = $$(go list ./... | grep -v -x -F -f <(go list $(NETNS_PKGS) ./test/arch))
 
 # $(call need,command that proves it is there,Debian packages)
 define need
@@ -86,13 +89,12 @@ demo: build cni-plugins ## 3 pods through ptp + allod, pings, clean-up (root; PL
 	go run ./test/demo
 
 .PHONY: generate
-generate: ## rewrite what is generated: dependency lists, formatting
+generate: ## rewrite what is generated: the dependency lists
 	go test ./test/arch -run '^TestDependencyLists$$' -update
-	@$(MAKE) --no-print-directory fmt
 
 .PHONY: fmt
 fmt: $(FUMPT) ## format the Go files
-	$(FUMPT) -w $$(git ls-files -co --exclude-standard '*.go')
+	$(FUMPT) -w .
 
 .PHONY: clean
 clean: ## remove build output; .tools stays (rm -r .tools to build the tools again)
@@ -128,7 +130,7 @@ test-fault: ## the library against every fault at every write (tests named *Faul
 test-netns: build cni-plugins ## the built plugin under the reference plugins in network namespaces (root)
 	$(need-cc)
 	@[ "$$(id -u)" = 0 ] || { echo "test-netns makes network namespaces: run it as root" >&2; exit 1; }
-	@$(TIER) -name netns -- ./test/netns/...
+	@$(TIER) -name netns -- $(NETNS_PKGS)
 
 .PHONY: arch
 arch: ## import direction, forbidden calls, sizes, comments, dependency lists, size of bin/allod
@@ -137,7 +139,7 @@ arch: ## import direction, forbidden calls, sizes, comments, dependency lists, s
 
 .PHONY: verify
 verify: $(FUMPT) ## formatting, go.mod, go vet, dependency lists; changes nothing
-	@bad=$$($(FUMPT) -l $$(git ls-files -co --exclude-standard '*.go')); \
+	@bad=$$($(FUMPT) -l .); \
 	  [ -z "$$bad" ] || { printf 'not formatted (make fmt):\n%s\n' "$$bad" >&2; exit 1; }
 	go mod tidy -diff
 	go vet ./...

@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 // goTest runs go test and reports its events to out while they come. The tally
 // is complete even when err, go test's own failure, is not nil.
 func goTest(ctx context.Context, args []string, out io.Writer) (Tally, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-race", "-shuffle=on"}, args...)...) //nolint:gosec // the arguments are the Makefile's
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-race", "-shuffle=on"}, args...)...)
 	cmd.Stderr = os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
@@ -87,7 +87,7 @@ func goTest(ctx context.Context, args []string, out io.Writer) (Tally, error) {
 }
 
 func appendLine(file, line string) error {
-	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // not secret, the path is the Makefile's
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}

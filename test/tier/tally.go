@@ -83,7 +83,7 @@ func Read(events io.Reader, out io.Writer) (Tally, error) {
 				_, _ = out.Write(line)
 			}
 		}
-		if err == io.EOF { //nolint:errorlint // ReadBytes returns it bare
+		if err == io.EOF {
 			r.close()
 			return r.tally, nil
 		}
