@@ -301,14 +301,16 @@ func TestLabels(t *testing.T) {
 		want   Labels
 	}{
 		"fresh": {
-			Wire{Queue: "0-3", Affinity: "host:node-a"}, nil,
+			Wire{Queue: "0-3", Affinity: "host:node-a"},
+			nil,
 			Labels{Space: SpaceFree, Empty: true, Nodes: []string{"node-a"}},
 		},
 		"no affinity":      {Wire{Queue: "0-3"}, nil, Labels{Space: SpaceFree, Empty: true}},
 		"virtual affinity": {Wire{Queue: "0-3", Affinity: "virtual:lb"}, nil, Labels{Space: SpaceFree, Empty: true}},
 		"bare affinity":    {Wire{Queue: "0-3", Affinity: "n"}, nil, Labels{Space: SpaceFree, Empty: true, Nodes: []string{"n"}}},
 		"mixed": {
-			Wire{Queue: "3", Slots: full, Affinity: "host:node-c"}, nil,
+			Wire{Queue: "3", Slots: full, Affinity: "host:node-c"},
+			nil,
 			Labels{Space: SpaceFree, Nodes: []string{"node-b", "node-c"}},
 		},
 		"free one is reserved": {Wire{Queue: "3", Slots: full}, only("10.0.0.2"), Labels{Space: SpaceCooling, Nodes: []string{"node-b", "node-c"}}},
@@ -316,7 +318,8 @@ func TestLabels(t *testing.T) {
 		"full":                 {Wire{Slots: []string{"0 allocated h 1", "1 allocated h 1", "2 allocated h 1", "3 allocated h 1"}}, nil, Labels{Space: SpaceFull}},
 		"only cooling":         {Wire{Queue: "0-1,3", Slots: full[2:]}, nil, Labels{Space: SpaceFree}},
 		"windows reserved": {
-			Wire{Queue: "0-2", Slots: []string{"3 allocated windows-reserved-ipam-handle 1 type=windowsReserved"}}, nil,
+			Wire{Queue: "0-2", Slots: []string{"3 allocated windows-reserved-ipam-handle 1 type=windowsReserved"}},
+			nil,
 			Labels{Space: SpaceFree, Empty: true},
 		},
 		"unreadable line":   {Wire{Queue: "0-2", Slots: []string{"3 allocated"}}, nil, Labels{Space: SpaceFree}},
