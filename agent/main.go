@@ -39,6 +39,7 @@ func main() {
 func mainCode() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills
 	return run(ctx, os.Args, stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr})
 }
 

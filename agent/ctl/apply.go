@@ -3,6 +3,7 @@
 package ctl
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/allod/allod/agent/config"
 	"github.com/allod/allod/ipam/datastore/kv"
+	"github.com/allod/allod/ipam/datastore/v1alpha1"
 )
 
 func applyCommand() *cobra.Command {
@@ -49,11 +51,13 @@ func runApply(cmd *cobra.Command, ds config.Datastore, files []string) error {
 	if err := checkSources(files); err != nil {
 		return UsageError{Err: err}
 	}
-	objects, err := readManifests(files, cmd.InOrStdin())
-	if err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
-	}
 	ctx := cmd.Context()
+	objects, err := interruptible(ctx, func() ([]v1alpha1.Object, error) {
+		return readManifests(files, cmd.InOrStdin())
+	})
+	if err != nil {
+		return nothingChanged(err)
+	}
 	db, err := ensureDB(ctx, ds)
 	if err != nil {
 		return err
@@ -66,11 +70,43 @@ func runApply(cmd *cobra.Command, ds config.Datastore, files []string) error {
 	})
 	switch {
 	case refused != nil:
-		return fmt.Errorf("nothing was changed: %w", refused)
+		return nothingChanged(refused)
 	case err != nil:
 		return fmt.Errorf("%w (to apply the same manifests again is safe)", err)
 	}
 	return reportApplied(cmd.OutOrStdout(), cmd.ErrOrStderr(), done)
+}
+
+// interruptible returns what read returns, or the error of ctx when that ends
+// first: a terminal or pipe may keep its reader waiting for ever. The reader that
+// is left behind ends with the process.
+func interruptible[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := read()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// nothingChanged wraps what is wrong with the manifests: one error on the same
+// line, several on lines of their own.
+func nothingChanged(err error) error {
+	sep := " "
+	if strings.Contains(err.Error(), "\n") {
+		sep = "\n"
+	}
+	return fmt.Errorf("nothing was changed:%s%w", sep, err)
 }
 
 func checkSources(files []string) error {

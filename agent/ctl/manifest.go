@@ -101,7 +101,7 @@ func readManifest(name string, stdin io.Reader) ([]v1alpha1.Object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("manifest: %w", err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }() // read only
 		r = f
 	}
 	objects, err := v1alpha1.DecodeManifest(r)
@@ -114,12 +114,13 @@ func readManifest(name string, stdin io.Reader) ([]v1alpha1.Object, error) {
 // prefixed puts name before each of the errors that err joins, so that each line
 // stands for itself.
 func prefixed(name string, err error) error {
-	if j, ok := err.(interface{ Unwrap() []error }); ok {
-		var out []error
-		for _, e := range j.Unwrap() {
-			out = append(out, prefixed(name, e))
-		}
-		return errors.Join(out...)
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return fmt.Errorf("%s: %w", name, err)
+	var out []error
+	for _, e := range joined.Unwrap() {
+		out = append(out, prefixed(name, e))
+	}
+	return errors.Join(out...)
 }

@@ -25,8 +25,11 @@ const (
 	formatYAML  format = "yaml"
 )
 
+// String and Type are what pflag.Value asks for.
 func (f *format) String() string { return string(*f) }
-func (f *format) Type() string   { return "format" }
+
+// Type is how usage names the value.
+func (f *format) Type() string { return "format" }
 
 // Set accepts one of the formats.
 func (f *format) Set(s string) error {
@@ -82,7 +85,7 @@ func columns(w io.Writer, header string, rows [][]string) {
 		}
 		fmt.Fprintln(tw, strings.Join(cells, "\t"))
 	}
-	tw.Flush() // writes to memory
+	_ = tw.Flush() // writes to memory
 	for line := range strings.Lines(buf.String()) {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 	}

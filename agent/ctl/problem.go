@@ -49,7 +49,7 @@ type advice struct {
 	action   string
 }
 
-const restore = "stop what uses the store, keep a copy of the file, and restore the object from a backup"
+const restore = "keep a copy of the store, then restore the file from a backup and check again"
 
 var kinds = map[Code]advice{
 	UnreadableObject: {
@@ -60,12 +60,12 @@ var kinds = map[Code]advice{
 	UnreadableLine: {
 		SeverityProblem,
 		"the ordinal counts as allocated to an unknown owner, so its address is never given back",
-		"find out whether a live pod uses the address, then correct the line in the stored block; a newer version may have written it: compare versions first",
+		"did a newer version of allod write it? Then upgrade this host. Else keep a copy of the store and report it; the address stays out of use meanwhile",
 	},
 	BlockInvalid: {
 		SeverityProblem,
 		"an ordinal in two states, or in none, can be given to two owners or be lost (INV-4)",
-		restore + "; please report it, no sequence of operations may lead here",
+		restore + "; report it: no sequence of operations may lead here",
 	},
 	NewerFormat: {
 		SeverityProblem,
@@ -75,27 +75,27 @@ var kinds = map[Code]advice{
 	UnknownOwner: {
 		SeverityProblem,
 		"nobody can tell who holds the address, so nothing ever releases it",
-		"find out whether a live pod uses the address, then restore the owner in the stored block",
+		"keep a copy of the store and report it; the address stays out of use meanwhile",
 	},
 	OverlappingBlocks: {
 		SeverityProblem,
 		"both blocks can hand out the same address (INV-1)",
-		"disable the pool of one of them, move the pods that hold its addresses, then remove that block",
+		"set disabled on the pool of one of the two blocks and restart the pods that have its addresses (show --addresses)",
 	},
 	DuplicateAddress: {
 		SeverityProblem,
 		"two owners may be using one address: traffic reaches either of them (INV-1)",
-		"delete one of the two pods now so that it gets another address, then resolve the overlap of the blocks",
+		"delete one of the two pods now, so that it gets another address; then see to the overlap of the blocks",
 	},
 	PoolMissing: {
 		SeverityProblem,
 		"no pool selects the block: nothing new is assigned from it, and show counts its addresses under no pool",
-		"apply the pool again with the same cidr and blockSize, or restore it from a backup",
+		"apply the pool again with the cidr and blockSize it had",
 	},
 	BlockOutsidePool: {
 		SeverityProblem,
 		"the pool's arithmetic does not cover the block, so its usage is wrong and the block can overlap others",
-		"give the pool back the cidr and blockSize it had when the block was made",
+		"give the pool the blockSize the block has, or disable the pool and restart the pods that have addresses of the block",
 	},
 	LabelsDisagree: {
 		SeverityProblem,
@@ -105,37 +105,37 @@ var kinds = map[Code]advice{
 	AffinityMissing: {
 		SeverityProblem,
 		"the owner is not known to hold the block: another host may claim it and no route leads to it",
-		"restart the pods of that node one at a time; if the block stays without its affinity, restore the affinity from a backup",
+		"the next claim of the node takes the block up again; if it stays, restart the pods that have its addresses",
 	},
 	AffinityReleasing: {
 		SeverityProblem,
 		"a claim that is being given up does not count for ownership or routes, yet the block still names it (INV-6)",
-		"the owner's next claim repairs it to confirmed; if it stays, please report it",
+		"the next claim of the node confirms it again; if it stays, report it",
 	},
 	AffinityAhead: {
 		SeverityProblem,
 		"the block was re-created below a sequence already given, so an old release could match a new allocation (INV-15)",
-		"was an older copy of the store restored? Compare the block's addresses with the pods alive before anything is released",
+		"was an older copy of the store put back? Compare show --addresses with the pods alive before you let anything be deleted",
 	},
 	AffinityAmbiguous: {
 		SeverityProblem,
 		"routes to the block lead to an owner that the block does not name",
-		"remove the affinity of the owner that the block does not name",
+		"restart the pods of the node that the block does not name and that have addresses of it; if it stays, report it",
 	},
 	AffinityPool: {
 		SeverityProblem,
 		"the claim counts for a pool that the block does not belong to",
-		"please report it; the block's pool is the truth",
+		"report it; the pool of the block is the right one",
 	},
 	BlockMissing: {
 		SeverityProblem,
 		"the record of the addresses is gone: addresses still in use on that node could be handed out again",
-		"compare the node's pods with show; if pods use addresses of the block, restore it from a backup, else the node's next ADD rebuilds it",
+		"compare the pods of the node with show --addresses: restart those whose address is not listed",
 	},
 	AffinityPending: {
 		SeverityNotice,
 		"a claim was begun and not finished: the block does not count as the owner's yet",
-		"nothing: the owner's next claim finishes it",
+		"nothing: the next claim of the node finishes it",
 	},
 	AffinityStale: {
 		SeverityNotice,
@@ -150,12 +150,12 @@ var kinds = map[Code]advice{
 	PoolNotAllocatable: {
 		SeverityProblem,
 		"the pool hands out nothing",
-		"change or remove what it conflicts with",
+		"change or remove what it conflicts with; nothing of the pool is lost meanwhile",
 	},
 	PoolStatusOutdated: {
 		SeverityProblem,
 		"whether the pool may hand out addresses was decided for other pools or blocks than there are now",
-		"apply the pool again",
+		"change any field of the pool and apply it: that decides anew; if it stays, report it",
 	},
 	ReservationInvalid: {
 		SeverityProblem,

@@ -22,7 +22,7 @@ type Snapshot struct {
 	Pools        []pool.Pool // by name
 	Reservations []pool.Reservation
 	Config       *datastore.Config // nil: none is stored, the defaults hold
-	Blocks       []StoredBlock // by address
+	Blocks       []StoredBlock     // by address
 	Affinities   []StoredAffinity
 	Unreadable   []Unreadable
 }
