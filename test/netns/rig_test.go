@@ -50,6 +50,13 @@ func newRig(t *testing.T, manifest string) *rig {
 	return r
 }
 
+// in is the same rig for a subtest.
+func (r *rig) in(t *testing.T) *rig {
+	sub := *r
+	sub.t = t
+	return &sub
+}
+
 // ipam is the ipam object for this rig's store, with the fields of more set or
 // (nil) removed. Nobody listens on the socket: direct mode.
 func (r *rig) ipam(more object) object {
