@@ -2,6 +2,11 @@
 
 package ctl
 
+import (
+	"maps"
+	"slices"
+)
+
 // Severity says whether somebody has to act.
 type Severity string
 
@@ -167,6 +172,16 @@ var kinds = map[Code]advice{
 		"every assignment reads the configuration",
 		"apply a corrected configuration",
 	},
+}
+
+// Kinds returns a Problem of each kind, by code, without object and finding.
+func Kinds() []Problem {
+	var out []Problem
+	for _, code := range slices.Sorted(maps.Keys(kinds)) {
+		k := kinds[code]
+		out = append(out, Problem{Code: code, Severity: k.severity, Why: k.why, Action: k.action})
+	}
+	return out
 }
 
 // Problem is one finding of check.
