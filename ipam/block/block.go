@@ -260,8 +260,9 @@ func (b Block) Writable() error {
 	return nil
 }
 
-// Problems returns what was wrong with the stored form, one line each; nothing
-// of it is lost by an update. Operators see it in "check".
+// Problems returns what was wrong with the stored form, one line each. Operators
+// see it in "check". An update keeps every slot line and the affinity as they
+// were; a queue, sequence or claim time that can't be read is replaced.
 func (b Block) Problems() []string { return slices.Clone(b.problems) }
 
 // Check proves INV-4 and INV-15 on the value: each ordinal is Free (once in the

@@ -217,6 +217,9 @@ func TestSamePodNeedsAUID(t *testing.T) {
 			}
 		})
 	}
+	if pod.IsZero() || !(Owner{}).IsZero() {
+		t.Error("IsZero")
+	}
 	noUID := change(func(o *Owner) { o.PodUID = "" })
 	if noUID.SamePod(noUID) {
 		t.Error("a name alone is taken for an identity (INV-8)")
@@ -334,6 +337,22 @@ func TestLabels(t *testing.T) {
 				t.Errorf("labels (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// A release needs no pool to keep the label honest: a full block with something
+// cooling must be found by who looks for space (INV-3); a free one stays free.
+func TestReleaseMovesTheSpaceLabel(t *testing.T) {
+	for before, want := range map[Space]Space{SpaceFull: SpaceCooling, SpaceCooling: SpaceCooling, SpaceFree: SpaceFree} {
+		b, _ := mustNew(t, "10.0.0.0/31").Allocate(Request{N: 2, Handle: "h", Now: t0})
+		b.Space = before
+		next, _ := b.ReleaseHandle("h", t0)
+		if next.Space != want || b.Space != before {
+			t.Errorf("%s became %s, want %s; receiver %s", before, next.Space, want, b.Space)
+		}
+		if same, _ := b.ReleaseHandle("other", t0); same.Space != before {
+			t.Errorf("%s became %s although nothing was released", before, same.Space)
+		}
 	}
 }
 

@@ -113,7 +113,7 @@ func parseLine(line string) (ordinal int, s Slot, err error) {
 		return 0, Slot{}, lineError("%d tokens; want ordinal, state, handle, sequence", len(tokens))
 	}
 	if ordinal, err = lineOrdinal(line); err != nil {
-		return 0, Slot{}, err
+		return 0, Slot{}, lineError("ordinal: %w", err)
 	}
 	switch tokens[1] {
 	case Allocated.String():
@@ -131,7 +131,7 @@ func parseLine(line string) (ordinal int, s Slot, err error) {
 		s.Handle = HandleID(h)
 	}
 	if s.Seq, err = sequence(tokens[3]); err != nil {
-		return 0, Slot{}, err
+		return 0, Slot{}, lineError("sequence: %w", err)
 	}
 	if err := parseFields(tokens[4:], &s); err != nil {
 		return 0, Slot{}, err
@@ -255,7 +255,7 @@ func instant(p *time.Time) setter {
 func decimal(s string, bits int) (uint64, error) {
 	n, err := strconv.ParseUint(s, 10, bits)
 	if err != nil || strconv.FormatUint(n, 10) != s {
-		return 0, lineError("%q is not a canonical decimal of %d bits", s, bits)
+		return 0, fmt.Errorf("%q is not a canonical decimal of %d bits", s, bits)
 	}
 	return n, nil
 }
@@ -267,7 +267,7 @@ const maxSeq = 1<<63 + 1<<62
 func sequence(s string) (uint64, error) {
 	n, err := decimal(s, 64)
 	if err == nil && n > maxSeq {
-		return 0, lineError("sequence %d is out of range", n)
+		return 0, fmt.Errorf("%d is out of range", n)
 	}
 	return n, err
 }

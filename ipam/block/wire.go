@@ -30,8 +30,8 @@ type Wire struct {
 	Extra     []Extra
 }
 
-// Encode writes b. Decode(Encode(b)) is b, and whatever b was decoded from that
-// this version could not read is in it verbatim.
+// Encode writes b. Decode(Encode(b)) is b, and every slot line, affinity and
+// spec field that this version could not read is in it verbatim.
 func Encode(b Block) Wire {
 	w := Wire{
 		Format:   b.format,
