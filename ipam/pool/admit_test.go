@@ -53,42 +53,50 @@ func TestAdmit(t *testing.T) {
 		{"admitted goes before older", []Pool{valid("a", "10.0.0.0/16", born(1)), valid("b", "10.0.0.0/16", born(2), was(ReasonOK))}, nil, []string{"a CIDROverlap", "b OK"}},
 		{
 			"both admitted: the older",
-			[]Pool{valid("a", "10.0.0.0/16", born(2), was(ReasonOK)), valid("b", "10.0.0.0/16", born(1), was(ReasonOK))}, nil,
+			[]Pool{valid("a", "10.0.0.0/16", born(2), was(ReasonOK)), valid("b", "10.0.0.0/16", born(1), was(ReasonOK))},
+			nil,
 			[]string{"a CIDROverlap", "b OK"},
 		},
 		{
 			"admitted goes before deleted, deleted before new",
-			[]Pool{valid("a", "10.0.0.0/8", born(1)), valid("b", "10.0.0.0/16", born(2), deleting, was(ReasonOK)), valid("c", "10.0.1.0/24", born(3), was(ReasonOK))}, nil,
+			[]Pool{valid("a", "10.0.0.0/8", born(1)), valid("b", "10.0.0.0/16", born(2), deleting, was(ReasonOK)), valid("c", "10.0.1.0/24", born(3), was(ReasonOK))},
+			nil,
 			[]string{"a CIDROverlap", "b Terminating", "c OK"},
 		},
 		{
 			"a deleted pool keeps what an admitted one leaves",
-			[]Pool{valid("new", "10.0.2.0/24", born(3)), valid("b", "10.0.0.0/16", born(2), deleting, was(ReasonOK)), valid("c", "10.0.1.0/24", born(1), was(ReasonOK))}, nil,
+			[]Pool{valid("new", "10.0.2.0/24", born(3)), valid("b", "10.0.0.0/16", born(2), deleting, was(ReasonOK)), valid("c", "10.0.1.0/24", born(1), was(ReasonOK))},
+			nil,
 			[]string{"new CIDROverlap", "b Terminating", "c OK"},
 		},
 		{
 			"a pool that lost keeps nothing",
-			[]Pool{valid("a", "10.0.0.0/24", born(1)), valid("b", "10.0.0.0/8", born(2)), valid("c", "10.1.0.0/16", born(3))}, nil,
+			[]Pool{valid("a", "10.0.0.0/24", born(1)), valid("b", "10.0.0.0/8", born(2)), valid("c", "10.1.0.0/16", born(3))},
+			nil,
 			[]string{"a OK", "b CIDROverlap", "c OK"},
 		},
 		{
 			"disabling does not give the range away",
-			[]Pool{valid("a", "10.0.0.0/16", born(1)), valid("b", "10.0.0.0/16", born(2), disabled, was(ReasonOK))}, nil,
+			[]Pool{valid("a", "10.0.0.0/16", born(1)), valid("b", "10.0.0.0/16", born(2), disabled, was(ReasonOK))},
+			nil,
 			[]string{"a CIDROverlap", "b Disabled"},
 		},
 		{
 			"nor does another pass while it is disabled",
-			[]Pool{valid("a", "10.0.0.0/16", born(1)), valid("b", "10.0.0.0/16", born(2), disabled, was(ReasonDisabled))}, nil,
+			[]Pool{valid("a", "10.0.0.0/16", born(1)), valid("b", "10.0.0.0/16", born(2), disabled, was(ReasonDisabled))},
+			nil,
 			[]string{"a CIDROverlap", "b Disabled"},
 		},
 		{
 			"a pool that once lost is no longer admitted",
-			[]Pool{valid("a", "10.0.0.0/16", born(1)), valid("b", "10.0.0.0/16", born(2), was(ReasonCIDROverlap))}, nil,
+			[]Pool{valid("a", "10.0.0.0/16", born(1)), valid("b", "10.0.0.0/16", born(2), was(ReasonCIDROverlap))},
+			nil,
 			[]string{"a OK", "b CIDROverlap"},
 		},
 		{
 			"a finalizer alone is no admission",
-			[]Pool{valid("a", "10.0.0.0/16", born(1)), valid("b", "10.0.0.0/16", born(2), was(""))}, nil,
+			[]Pool{valid("a", "10.0.0.0/16", born(1)), valid("b", "10.0.0.0/16", born(2), was(""))},
+			nil,
 			[]string{"a OK", "b CIDROverlap"},
 		},
 
@@ -99,7 +107,8 @@ func TestAdmit(t *testing.T) {
 		{"case C8: the size was changed while blocks exist", []Pool{valid("a", "10.0.0.0/16", blockSize(28), was(ReasonOK))}, cidrs("10.0.0.0/26"), []string{"a BlockSizeConflict"}},
 		{
 			"the overlap is told before the block size, the block size before disabled",
-			[]Pool{valid("a", "10.0.0.0/16", blockSize(28), disabled), valid("b", "10.0.0.0/16", blockSize(28))}, cidrs("10.0.0.0/26"),
+			[]Pool{valid("a", "10.0.0.0/16", blockSize(28), disabled), valid("b", "10.0.0.0/16", blockSize(28))},
+			cidrs("10.0.0.0/26"),
 			[]string{"a BlockSizeConflict", "b CIDROverlap"},
 		},
 	} {

@@ -87,17 +87,22 @@ func TestSelect(t *testing.T) {
 		{"no finalizer", []Pool{valid("a", "10.0.0.0/16", was(ReasonOK), func(p *Pool) { p.Status.Finalizer = false })}, request(), nil, []string{"a: it has not been admitted yet: its finalizer"}},
 		{
 			"refused by admission", admitted(valid("a", "10.0.0.0/16"), valid("b", "10.0.0.0/24")), request(),
-			[]string{"a"}, []string{"b: it is not admitted (CIDROverlap: 10.0.0.0/24 overlaps pool a (10.0.0.0/16)"},
+			[]string{"a"},
+			[]string{"b: it is not admitted (CIDROverlap: 10.0.0.0/24 overlaps pool a (10.0.0.0/16)"},
 		},
 		{
 			"case D10: overlap not yet seen by admission",
-			[]Pool{valid("new", "10.0.0.0/24", born(2), was(ReasonOK)), valid("old", "10.0.0.0/16", born(1), was(ReasonOK))}, request(),
-			[]string{"old"}, []string{"new: it overlaps pool old (10.0.0.0/16)"},
+			[]Pool{valid("new", "10.0.0.0/24", born(2), was(ReasonOK)), valid("old", "10.0.0.0/16", born(1), was(ReasonOK))},
+			request(),
+			[]string{"old"},
+			[]string{"new: it overlaps pool old (10.0.0.0/16)"},
 		},
 		{
 			"case D10: a request does not lift the overlap",
-			[]Pool{valid("new", "10.0.0.0/24", born(2), was(ReasonOK)), valid("old", "10.0.0.0/16", born(1), was(ReasonOK))}, request(requested("new")),
-			nil, []string{"new: it overlaps pool old"},
+			[]Pool{valid("new", "10.0.0.0/24", born(2), was(ReasonOK)), valid("old", "10.0.0.0/16", born(1), was(ReasonOK))},
+			request(requested("new")),
+			nil,
+			[]string{"new: it overlaps pool old"},
 		},
 
 		{"Manual and not requested", onePool(manual), request(), nil, []string{"a: it serves only requests that name it (spec.assignmentMode Manual)"}},
@@ -117,8 +122,11 @@ func TestSelect(t *testing.T) {
 		{"namespace not selected, requested", onePool(selectors("", "team=y")), request(requested("a")), nil, []string{`a: spec.namespaceSelector "team=y" does not select namespace shop`}},
 		{"no namespace", onePool(selectors("", "!a")), request(func(r *Request) { r.Namespace = Namespace{} }), nil, []string{`a: spec.namespaceSelector "!a" needs a namespace`}},
 		{
-			"a selector nobody can read", []Pool{valid("a", "10.0.0.0/16", was(ReasonOK), selectors("all()", ""))}, request(),
-			nil, []string{`a: spec.nodeSelector "all()" cannot be read`},
+			"a selector nobody can read",
+			[]Pool{valid("a", "10.0.0.0/16", was(ReasonOK), selectors("all()", ""))},
+			request(),
+			nil,
+			[]string{`a: spec.nodeSelector "all()" cannot be read`},
 		},
 
 		{"gateway not needed", onePool(), request(), []string{"a"}, nil},
@@ -132,7 +140,8 @@ func TestSelect(t *testing.T) {
 		{
 			"case E2: every pool with its reason",
 			admitted(valid("a", "10.0.0.0/16", manual), valid("b", "10.1.0.0/16", disabled), valid("c", "10.2.0.0/16", selectors("zone=b", ""))), request(),
-			nil, []string{"a: it serves only", "b: it is disabled", "c: spec.nodeSelector"},
+			nil,
+			[]string{"a: it serves only", "b: it is disabled", "c: spec.nodeSelector"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

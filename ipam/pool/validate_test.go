@@ -42,7 +42,8 @@ func TestWithDefaults(t *testing.T) {
 		{"case C5: /128", Spec{CIDR: cidr("fd00::/128")}, Spec{CIDR: cidr("fd00::/128"), BlockSize: 128, AllowedUses: both}},
 		{"no CIDR yet", Spec{}, Spec{AllowedUses: both}},
 		{
-			"a namespaceSelector rules tunnels out", Spec{CIDR: cidr("10.0.0.0/16"), NamespaceSelector: "a"},
+			"a namespaceSelector rules tunnels out",
+			Spec{CIDR: cidr("10.0.0.0/16"), NamespaceSelector: "a"},
 			Spec{CIDR: cidr("10.0.0.0/16"), NamespaceSelector: "a", BlockSize: 26, AllowedUses: []Use{UseWorkload}},
 		},
 	} {
