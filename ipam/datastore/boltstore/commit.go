@@ -10,6 +10,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // boltTimeout bounds the wait for bbolt's own lock, which only a program that
@@ -60,9 +61,10 @@ func boltUpdate(path string, verified os.FileInfo, fn func(*bolt.Tx) error) (err
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			// bbolt's own Close could wait for ever on its locks. Closing the file
-			// gives up its lock; the mapping is lost until the process ends.
+			// bbolt's own Close could wait for ever on its mutexes, so the mapping stays
+			// until the process ends, and it would keep the file lock alive.
 			if file != nil {
+				_ = unix.Flock(int(file.Fd()), unix.LOCK_UN)
 				_ = file.Close()
 			}
 			err = fmt.Errorf("%w: bbolt: %v", ErrDamaged, r)

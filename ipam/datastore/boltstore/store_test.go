@@ -306,14 +306,14 @@ func fill(t testing.TB, db *DB) (content, uint64) {
 		}
 		return b
 	}
-	for round := range 3 {
+	for round := range 2 {
 		err := db.Update(t.Context(), func(tx kv.Tx) error {
 			var errs []error
-			for i := range 7 {
+			for i := range 5 {
 				errs = append(errs, tx.Put("blocks", fmt.Sprintf("10-64-%d-0-26", i), random(13<<10)))
 			}
-			for i := range 120 {
-				errs = append(errs, tx.Put("handles", fmt.Sprintf("%0400d", i*7%120), random(20+round)))
+			for i := range 90 {
+				errs = append(errs, tx.Put("handles", fmt.Sprintf("%0400d", i*7%90), random(20+round)))
 			}
 			for i := range 12 {
 				errs = append(errs, tx.Put("affinities", fmt.Sprintf("node-%d", i), random(150)))
@@ -325,14 +325,14 @@ func fill(t testing.TB, db *DB) (content, uint64) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 3 {
+	for i := range 2 {
 		put(t, db, "blocks", fmt.Sprintf("10-64-%d-0-26", i), string(random(12<<10)))
 	}
 	c, rev, err := dump(t.Context(), New(db.path, Options{}), kv.Tables()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []int{7, 120, 12}; !slices.Equal(want, []int{len(c["blocks"]), len(c["handles"]), len(c["affinities"])}) {
+	if want := []int{5, 90, 12}; !slices.Equal(want, []int{len(c["blocks"]), len(c["handles"]), len(c["affinities"])}) {
 		t.Fatal("filled with something else")
 	}
 	return c, rev
