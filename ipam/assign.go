@@ -61,7 +61,8 @@ type want struct {
 // blocks the host has, a block nobody has, an empty block another host has held
 // for a minute, and (unless strictAffinity) somebody else's block. It returns all
 // that was asked for or, having undone what it took, an error that says what was
-// considered.
+// considered. Every call takes anew: a caller that does not know how an earlier one
+// ended (it crashed) releases its handle first.
 func (c *Client) AutoAssign(ctx context.Context, r AutoAssignRequest) (Assigned, error) {
 	if err := r.validate(); err != nil {
 		return Assigned{}, err

@@ -23,7 +23,8 @@ type AssignIPRequest struct {
 // AssignIP takes one given address for r. The same pools are eligible as for
 // AutoAssign; naming an address lifts a pool's assignmentMode Manual, as naming the
 // pool does. A reserved address is given, a gateway never. A cooling address is
-// given to the owner that last held it only. ErrNotInPool, ErrNoPool, ErrReserved,
+// given to the owner that last held it only. It is idempotent: an address that this
+// owner has under this handle is returned as it is. ErrNotInPool, ErrNoPool, ErrReserved,
 // ErrAddressInUse, ErrAddressCooling, ErrStrictAffinity, ErrInvalid.
 func (c *Client) AssignIP(ctx context.Context, r AssignIPRequest) (Assignment, error) {
 	r.Num4, r.Num6 = 1, 0
@@ -37,10 +38,25 @@ func (c *Client) AssignIP(ctx context.Context, r AssignIPRequest) (Assignment, e
 	if err := a.repair(ctx); err != nil {
 		return Assignment{}, err
 	}
+	if held, ok := a.held(r.Addr); ok {
+		return held, nil
+	}
 	if err := a.given(ctx, r.Addr); err != nil {
 		return Assignment{}, a.fail(ctx, err)
 	}
 	return a.got[0], nil
+}
+
+// held returns addr if the same owner has it already, under the same handle.
+func (a *assigner) held(addr netip.Addr) (Assignment, bool) {
+	for _, e := range a.host.blocks {
+		s, ok := e.Value.Slot(addr)
+		if ok && s.State == block.Allocated && s.Handle == a.r.Handle && s.Active == a.r.Owner {
+			p, _ := a.v.poolOf(e.Key)
+			return Assignment{Addr: addr, Block: e.Key, BlockUID: e.UID, Seq: s.Seq, Pool: p}, true
+		}
+	}
+	return Assignment{}, false
 }
 
 // given takes one given address.

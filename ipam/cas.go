@@ -115,3 +115,35 @@ func update[K comparable, V any](
 	}
 	return datastore.Entry[K, V]{}, fmt.Errorf("%v after %d attempts: %w", key, maxAttempts, ErrContention)
 }
+
+// ensure makes an object what fn wants, whether it is there or not: it updates
+// what exists and creates what does not, beginning with the update when there is a
+// hint. Two attempts are for a rival that creates or deletes in between.
+func ensure[K comparable, V any](
+	ctx context.Context, b backoff, t datastore.Table[K, V], key K, hint *datastore.Entry[K, V], initial V, fn change[K, V],
+) (datastore.Entry[K, V], error) {
+	var lost error
+	for range 3 {
+		if hint == nil {
+			e, err := t.Create(ctx, key, initial)
+			if err == nil {
+				return e, nil
+			}
+			if !definite(err) {
+				lost = err // it may be there: reading tells, creating again fences
+			}
+		}
+		e, err := update(ctx, b, t, key, hint, fn)
+		hint = nil
+		switch {
+		case err == nil:
+			return e, nil
+		case !errors.Is(err, datastore.ErrNotFound):
+			return e, errors.Join(lost, err)
+		}
+	}
+	if lost != nil {
+		return datastore.Entry[K, V]{}, &unknownWrite{cause: lost}
+	}
+	return datastore.Entry[K, V]{}, fmt.Errorf("%v is created and deleted at the same time: %w", key, ErrContention)
+}

@@ -160,39 +160,18 @@ func (a *assigner) pend(ctx context.Context, p pool.Pool, cidr netip.Prefix) err
 	if i := a.host.claim(cidr); i >= 0 && a.host.affinities[i].Value.State != datastore.PendingDeletion {
 		return nil
 	}
-	key := a.host.key(cidr)
-	e, err := a.c.store.Affinities.Create(ctx, key, datastore.Affinity{State: datastore.Pending, Pool: p.Name})
-	if err != nil {
-		// It is there already, or the outcome is unknown: look.
-		e, err = a.setAffinity(ctx, key, err, func(v datastore.Affinity) (datastore.Affinity, bool) {
-			if v.State == datastore.Confirmed {
-				return v, false
-			}
-			pending := datastore.Affinity{State: datastore.Pending, Pool: p.Name, BlockSeq: v.BlockSeq}
-			return pending, v != pending
+	pending := datastore.Affinity{State: datastore.Pending, Pool: p.Name}
+	e, err := ensure(ctx, a.c.backoff, a.c.store.Affinities, a.host.key(cidr), nil, pending,
+		func(e affinityEntry) (datastore.Affinity, bool, error) {
+			next := pending
+			next.BlockSeq = e.Value.BlockSeq
+			return next, e.Value.State == datastore.PendingDeletion, nil
 		})
-	}
 	if err != nil {
 		return fmt.Errorf("affinity of %s: %w", cidr, err)
 	}
 	a.host.sawClaim(e)
 	return nil
-}
-
-// setAffinity changes an affinity that should be there. cause is why it is being
-// looked at; it is returned with what the look found out.
-func (a *assigner) setAffinity(
-	ctx context.Context, key datastore.AffinityKey, cause error, fn func(datastore.Affinity) (datastore.Affinity, bool),
-) (affinityEntry, error) {
-	e, err := update(ctx, a.c.backoff, a.c.store.Affinities, key, nil,
-		func(e affinityEntry) (datastore.Affinity, bool, error) {
-			next, write := fn(e.Value)
-			return next, write, nil
-		})
-	if err != nil {
-		return e, errors.Join(cause, err)
-	}
-	return e, nil
 }
 
 // poolStillOpen reads the pool live, after the pending affinity is written and
@@ -212,7 +191,8 @@ func (a *assigner) poolStillOpen(ctx context.Context, p pool.Pool) error {
 }
 
 // createOrTake creates the block with what t takes in it, or takes from the block
-// that is there.
+// that is there. After a create of unknown outcome it looks, and if the block is
+// not there it creates it again, which fences the first request.
 func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affinity) (blockEntry, error) {
 	now := a.c.clock.Now()
 	b, err := block.New(t.cidr, owner, a.seqFor(t.cidr), now)
@@ -223,40 +203,33 @@ func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affi
 	if err != nil || len(got) == 0 {
 		return blockEntry{}, errors.Join(errStaleAffinity, err)
 	}
-	t.planned = got
-	e, err := a.c.store.Blocks.Create(ctx, t.cidr, b)
-	if err == nil {
-		return e, nil
-	}
-	if errors.Is(err, datastore.ErrExists) {
-		t.planned = nil
-	}
-	return a.takeExisting(ctx, t, b, err)
-}
-
-// takeExisting goes on after a create that did not succeed: because the block
-// exists, or with an unknown outcome.
-func (a *assigner) takeExisting(ctx context.Context, t *taking, b block.Block, cause error) (blockEntry, error) {
-	e, err := update(ctx, a.c.backoff, a.c.store.Blocks, t.cidr, nil, t.change)
-	switch {
-	case err == nil:
-		return e, nil
-	case errors.Is(err, datastore.ErrNotFound) && !definite(cause):
-		// It was not there when we looked, but may still land: creating it is
-		// what fences it.
-		if e, err = a.c.store.Blocks.Create(ctx, t.cidr, b); err == nil {
+	t.owner, t.created = owner, true
+	var lost error
+	for range 3 {
+		t.planned = got
+		e, err := a.c.store.Blocks.Create(ctx, t.cidr, b)
+		if err == nil {
 			return e, nil
 		}
-		if definite(err) {
-			return update(ctx, a.c.backoff, a.c.store.Blocks, t.cidr, nil, t.change)
+		if !definite(err) {
+			lost = err
 		}
-		return e, &unknownWrite{cause: errors.Join(cause, err)}
-	case errors.Is(err, datastore.ErrNotFound):
-		return e, errStaleAffinity // deleted between our two calls
-	case !definite(cause):
-		return e, &unknownWrite{cause: errors.Join(cause, err)}
+		e, err = update(ctx, a.c.backoff, a.c.store.Blocks, t.cidr, nil, t.change)
+		switch {
+		case err == nil:
+			return e, nil
+		case errors.Is(err, datastore.ErrNotFound):
+		case lost != nil:
+			t.planned = got
+			return e, &unknownWrite{cause: errors.Join(lost, err)}
+		default:
+			return e, err
+		}
 	}
-	return e, err
+	if lost != nil {
+		return blockEntry{}, &unknownWrite{cause: lost}
+	}
+	return blockEntry{}, errStaleAffinity
 }
 
 // seqFor returns a sequence that is not below any affinity known for cidr.
@@ -274,7 +247,6 @@ func (a *assigner) seqFor(cidr netip.Prefix) uint64 {
 
 // confirm makes the host's claim count (INV-6).
 func (a *assigner) confirm(ctx context.Context, cidr netip.Prefix, seq uint64, poolName string) error {
-	key := a.host.key(cidr)
 	confirmed := datastore.Affinity{State: datastore.Confirmed, Pool: poolName, BlockSeq: seq}
 	var hint *affinityEntry
 	if i := a.host.claim(cidr); i >= 0 {
@@ -283,15 +255,8 @@ func (a *assigner) confirm(ctx context.Context, cidr netip.Prefix, seq uint64, p
 		}
 		hint = &a.host.affinities[i]
 	}
-	e, err := update(ctx, a.c.backoff, a.c.store.Affinities, key, hint,
+	e, err := ensure(ctx, a.c.backoff, a.c.store.Affinities, a.host.key(cidr), hint, confirmed,
 		func(e affinityEntry) (datastore.Affinity, bool, error) { return confirmed, e.Value != confirmed, nil })
-	if errors.Is(err, datastore.ErrNotFound) {
-		if e, err = a.c.store.Affinities.Create(ctx, key, confirmed); err != nil {
-			e, err = a.setAffinity(ctx, key, err, func(v datastore.Affinity) (datastore.Affinity, bool) {
-				return confirmed, v != confirmed
-			})
-		}
-	}
 	if err != nil {
 		return fmt.Errorf("confirm affinity of %s: %w", cidr, err)
 	}

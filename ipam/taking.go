@@ -28,6 +28,8 @@ type taking struct {
 	take    takeFunc
 	prepare func(block.Block) (block.Block, bool)
 	planned []block.Allocation
+	created bool           // the write that was lost may be the block's creation
+	owner   block.Affinity // of the block that was to be created
 }
 
 func (a *assigner) taking(p pool.Pool, cidr netip.Prefix, take takeFunc) *taking {
@@ -84,19 +86,21 @@ func (t *taking) assignments(e blockEntry) []Assignment {
 }
 
 // fence makes sure that what t planned is not in its block and can no longer get
-// there: it is released, or the block is written once more so that a late request
-// misses (INV-7).
+// there: it is released, and the block is written once more, or created, so that a
+// late request misses (INV-7).
 func (t *taking) fence(ctx context.Context) error {
-	_, err := update(ctx, t.c.backoff, t.c.store.Blocks, t.cidr, nil, func(e blockEntry) (block.Block, bool, error) {
-		if err := e.Value.Writable(); err != nil {
-			return e.Value, false, err
-		}
+	undo := func(e blockEntry) (block.Block, bool, error) {
 		next, _ := e.Value.Release(releases(t.handle, t.planned), t.c.clock.Now())
-		return t.v.label(next.Fence(t.c.clock.Now()), t.pool), true, nil
-	})
-	if errors.Is(err, datastore.ErrNotFound) {
-		// A create that may still land keeps its affinity pending: whoever claims
-		// the CIDR next finds the block or creates it.
+		return t.v.label(next.Fence(t.c.clock.Now()), t.pool), true, e.Value.Writable()
+	}
+	var err error
+	if t.created {
+		var empty block.Block
+		if empty, err = block.New(t.cidr, t.owner, 0, t.c.clock.Now()); err == nil {
+			empty = t.v.label(empty.Fence(t.c.clock.Now()), t.pool)
+			_, err = ensure(ctx, t.c.backoff, t.c.store.Blocks, t.cidr, nil, empty, undo)
+		}
+	} else if _, err = update(ctx, t.c.backoff, t.c.store.Blocks, t.cidr, nil, undo); errors.Is(err, datastore.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
