@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/allod/allod/test/fixture"
 )
 
 // ledger is the test's own record of who was told to have which addresses. It is
@@ -85,7 +87,7 @@ func (r *rig) stored() []string {
 	}
 	var out []string
 	for _, h := range holdings {
-		if h.State == "allocated" {
+		if h.State == fixture.Allocated {
 			out = append(out, h.Address.String()+" "+h.Pod)
 		}
 	}
