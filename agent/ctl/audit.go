@@ -184,10 +184,14 @@ func (a *audit) blockPool(b StoredBlock, object string) {
 	a.labels(b, object, b.Relabel(b.Pool, usable).Space)
 }
 
-// labels compares the stored labels with the ones the content calls for.
+// labels compares the stored labels with the ones the content calls for. A space
+// label that promises more than there is only costs a read; releases write it so
+// when they do not know the reservations.
 func (a *audit) labels(b StoredBlock, object string, space block.Space) {
 	want := b.Block
-	want.Space = space
+	if slices.Index(spaces, b.Space) < slices.Index(spaces, space) {
+		want.Space = space
+	}
 	wanted := v1alpha1.FromBlock(want).Labels
 	var diff []string
 	for _, k := range slices.Sorted(maps.Keys(wanted)) {
@@ -208,6 +212,9 @@ func (a *audit) labels(b StoredBlock, object string, space block.Space) {
 		a.add(LabelsDisagree, object, "%s", strings.Join(diff, "; "))
 	}
 }
+
+// spaces are the space labels, each promising more than the one before.
+var spaces = []block.Space{block.SpaceFull, block.SpaceCooling, block.SpaceFree}
 
 func (a *audit) blockAffinity(b block.Block, object string) {
 	if b.Affinity.IsZero() {

@@ -229,11 +229,18 @@ var auditCases = []struct {
 		want: []finding{{LabelsDisagree, blockA, v1alpha1.NodeLabel("node-z") + " is there without reason"}},
 	},
 	{
-		name: "INV-13 space label that ignores a reservation",
+		name: "INV-13 space label that knows a reservation which is gone",
+		plant: func(t *testing.T, s *Snapshot) {
+			all := pool.Reservation{Name: "r", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.64.0.64/29")}}
+			s.Blocks[0] = stored(t, wire(nil), all)
+		},
+		want: []finding{{LabelsDisagree, blockA, `ipam.allod.io/space is "full", want "free"`}},
+	},
+	{
+		name: "space label that promises too much is no problem",
 		plant: func(_ *testing.T, s *Snapshot) {
 			s.Reservations = []pool.Reservation{{Name: "r", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.64.0.64/29")}}}
 		},
-		want: []finding{{LabelsDisagree, blockA, `ipam.allod.io/space is "free", want "full"`}},
 	},
 	{
 		name:  "INV-6 block names an owner that has no affinity",
