@@ -16,7 +16,11 @@ func (c *Client) SetConfig(ctx context.Context, cfg datastore.Config) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("IPAM configuration: %w: %w", ErrInvalid, err)
 	}
-	_, err := ensure(ctx, c.backoff, c.store.Config, datastore.DefaultConfig, nil, cfg,
+	var hint *datastore.Entry[string, datastore.Config]
+	if e, err := c.store.Config.Get(ctx, datastore.DefaultConfig); err == nil {
+		hint = &e
+	}
+	_, err := ensure(ctx, c.backoff, c.store.Config, datastore.DefaultConfig, hint, cfg,
 		func(e datastore.Entry[string, datastore.Config]) (datastore.Config, bool, error) {
 			return cfg, e.Value != cfg, nil
 		})
