@@ -84,8 +84,10 @@ func runAllod(t *testing.T, binary, stdin string, env []string, args ...string) 
 
 // env is what a runtime sets for a verb.
 func env(verb string) []string {
-	return []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=3f9c", "CNI_NETNS=/run/none", "CNI_IFNAME=eth0",
-		"CNI_PATH=/none", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=95f1"}
+	return []string{
+		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=3f9c", "CNI_NETNS=/run/none", "CNI_IFNAME=eth0",
+		"CNI_PATH=/none", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=95f1",
+	}
 }
 
 // conf has all that any verb wants; ipam is what its ipam object has besides type.
@@ -150,8 +152,11 @@ func TestVersionTouchesNothing(t *testing.T) {
 		env, args []string
 		want      answer
 	}{
-		"VERSION": {[]string{"CNI_COMMAND=VERSION"}, nil,
-			answer{0, `{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n", ""}},
+		"VERSION": {
+			[]string{"CNI_COMMAND=VERSION"},
+			nil,
+			answer{0, `{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n", ""},
+		},
 		"no command": {nil, nil, answer{0, "", about}},
 		"--version":  {nil, []string{"--version"}, answer{0, "allod v1.2.3\n", ""}},
 	} {
