@@ -16,8 +16,11 @@ BIN     ?= bin
 TOOLS   := $(ROOT)/.tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 
+# The version comes from VERSION. Go's own look at git adds nothing to it, and
+# fails where the tree belongs to another user.
+export GOFLAGS := $(filter-out -buildvcs%,$(GOFLAGS)) -buildvcs=false
 # Static, reproducible, without paths of the build machine or debug tables.
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false
+GO_BUILD := CGO_ENABLED=0 go build -trimpath
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
 # Versions are written in one place, the module files.
@@ -68,7 +71,7 @@ define build-once
 @mkdir -p $(@D)
 @echo "building $(@F) (once; kept in $(patsubst $(ROOT)/%,%,$(@D)))"
 @tmp=$@.$$$$ && trap 'rm -f "$$tmp"' EXIT && \
-  CGO_ENABLED=0 go build $(1) -trimpath -buildvcs=false -ldflags "-s -w $(3)" -o "$$tmp" $(2) && mv "$$tmp" $@
+  CGO_ENABLED=0 go build $(1) -trimpath -ldflags "-s -w $(3)" -o "$$tmp" $(2) && mv "$$tmp" $@
 endef
 
 ##@ Build
