@@ -36,7 +36,7 @@ func create(ctx context.Context, path string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	release, err := acquire(ctx, path, true)
+	release, err := lockStore(ctx, path, true)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,8 @@ const (
 
 	bucketElement = 0x01 // flag of a leaf element whose value is a bucket
 
+	noFreelist = 1<<64 - 1
+
 	minPageSize = 1 << 10
 	maxPageSize = 1 << 16
 )
@@ -39,6 +41,7 @@ type meta struct {
 	root      uint64
 	highWater uint64 // every page in use has a lower id
 	txid      uint64
+	freelist  uint64 // page of the stored free list
 }
 
 // metaPages are the raw bytes of both meta pages, up to the checksum.
@@ -132,6 +135,7 @@ func decodeMeta(page []byte) (meta, error) {
 	m := meta{
 		pageSize:  uint64(native.Uint32(b[8:])),
 		root:      native.Uint64(b[16:]),
+		freelist:  native.Uint64(b[32:]),
 		highWater: native.Uint64(b[40:]),
 		txid:      native.Uint64(b[48:]),
 	}

@@ -66,7 +66,7 @@ func (db *DB) view(ctx context.Context) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	release, err := acquire(ctx, place, false)
+	release, err := lockStore(ctx, place, false)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (db *DB) Update(ctx context.Context, fn func(kv.Tx) error) error {
 	if err != nil {
 		return explain(db.path, err)
 	}
-	release, err := acquire(ctx, place, true)
+	release, err := lockStore(ctx, place, true)
 	if err != nil {
 		return explain(db.path, err)
 	}

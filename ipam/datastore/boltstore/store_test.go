@@ -135,9 +135,9 @@ func TestTransactions(t *testing.T) {
 			return nil
 		})
 	})
-	t.Run("nothing is left beside the file but its lock", func(t *testing.T) {
+	t.Run("nothing is left beside the file but its locks", func(t *testing.T) {
 		files, err := os.ReadDir(filepath.Dir(path))
-		if err != nil || len(files) != 2 || files[0].Name() != "ipam.db" || files[1].Name() != "ipam.db.lock" {
+		if err != nil || len(files) != 3 || files[0].Name() != "ipam.db" || files[1].Name() != "ipam.db.lock" || files[2].Name() != "ipam.db.turn" {
 			t.Fatal(files, err)
 		}
 		info, err := os.Stat(path)
@@ -248,7 +248,7 @@ func TestLockWait(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	path := newStore(t)
 	for _, exclusive := range []bool{false, true} {
-		release, err := acquire(t.Context(), path, true)
+		release, err := lockStore(t.Context(), path, true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,6 +44,9 @@ func verify(r io.ReaderAt, size uint64) (*image, metaPages, error) {
 			return nil, raw, damaged(t.page, "table %s has lost or changed values: %d of %d", name, len(t.entries), d.Count)
 		}
 	}
+	if m.freelist != noFreelist {
+		return nil, raw, damaged(m.txid%2, "a stored free list, which Allod never writes")
+	}
 	return &image{rev: m.txid, tables: v.tables}, raw, nil
 }
 
