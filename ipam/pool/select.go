@@ -12,13 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Node is the node a request is for; empty for a virtual owner.
+// Node is the node a request is for; empty for a virtual owner. Nil labels are
+// unknown ones: no selector but the empty one matches them, "!x" neither.
 type Node struct {
 	Name   string
 	Labels map[string]string
 }
 
-// Namespace is the namespace of the owner; empty for owners without one.
+// Namespace is the namespace of the owner; empty for owners without one. Nil
+// labels are unknown ones, as for Node.
 type Namespace struct {
 	Name   string
 	Labels map[string]string
@@ -150,6 +152,8 @@ func unselected(field, selector, kind, name string, have labels.Set) string {
 		return ""
 	case name == "":
 		return fmt.Sprintf("%s %q needs a %s, and the request has none", field, selector, kind)
+	case have == nil:
+		return fmt.Sprintf("%s %q cannot be judged: the labels of %s %s are not known here", field, selector, kind, name)
 	case !sel.Matches(have):
 		return fmt.Sprintf("%s %q does not select %s %s", field, selector, kind, name)
 	}
