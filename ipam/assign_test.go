@@ -81,6 +81,21 @@ func TestAssignReclaimsEmptyBlockAfterAMinute(t *testing.T) {
 	w.verify()
 }
 
+// Case C10: a claim stamped far in the future by a wrong clock does not keep an
+// empty block for ever.
+func TestAssignReclaimsDespiteAWrongClock(t *testing.T) {
+	w := newWorld(t)
+	w.pool("v4", "10.0.0.0/30", size(30))
+	w.config(func(c *datastore.Config) { c.StrictAffinity = true })
+	w.pass(365 * 24 * time.Hour)
+	old := pod("node-b", "u0", "c0")
+	w.mustAttach(old, 1, 0)
+	w.mustDetach(old)
+	w.clock.SetTime(epoch)
+	w.mustAttach(pod("node-a", "u1", "c1"), 1, 0)
+	w.verify()
+}
+
 // Pending and pendingDeletion count as absent (INV-6): a block that names the host
 // makes the host confirm, a pending affinity without a block is completed.
 func TestAssignRepairsHalfAClaim(t *testing.T) {

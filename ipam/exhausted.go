@@ -46,11 +46,16 @@ func (e *ExhaustedError) Error() string {
 	var sb strings.Builder
 	fmt.Fprintf(&sb, "%v: node %s wanted %d %s, found %d", ErrExhausted, e.Node, e.Wanted, e.Family, e.Found)
 	for _, p := range e.Pools {
-		fmt.Fprintf(&sb, "; pool %s (%s): no block is unclaimed, %d free and %d cooling in the %d blocks that are not full, %s reserved",
+		fmt.Fprintf(&sb, "; pool %s (%s): %d free and %d cooling in %d blocks that are not full, %s reserved",
 			p.Name, p.CIDR, p.Free, p.Cooling, p.Blocks, p.Reserved)
 	}
 	writeSkipped(&sb, e.Skipped)
-	if e.Limit > 0 {
+	switch {
+	case e.NoClaims:
+		fmt.Fprintf(&sb, "; node %s may not claim a block (autoAllocateBlocks)", e.Node)
+	case e.Limit == 0:
+		sb.WriteString("; every block is claimed")
+	default:
 		fmt.Fprintf(&sb, "; node %s has %d blocks and its limit is %d (maxBlocksPerHost)", e.Node, e.Used, e.Limit)
 	}
 	if !e.NextFree.IsZero() {

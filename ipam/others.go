@@ -116,9 +116,15 @@ func (s *search) mayReclaim(b block.Block) (block.Block, bool) {
 		return b, false
 	case b.Affinity.IsZero():
 		return s.mayClaim(b)
-	case b.Affinity.Type != block.HostAffinity, free.Counts().Allocated+free.Counts().Cooling > 0,
-		b.ClaimedAt.After(now.Add(-minHeld)):
+	case b.Affinity.Type != block.HostAffinity, free.Counts().Allocated+free.Counts().Cooling > 0, justClaimed(b, now):
 		return b, false
 	}
 	return b.WithAffinity(s.host.affinity(), now), true
+}
+
+// justClaimed reports whether b was claimed less than minHeld ago. A claim further
+// in the future than that is of a clock that was wrong, and protects nobody for
+// longer (case C10).
+func justClaimed(b block.Block, now time.Time) bool {
+	return b.ClaimedAt.After(now.Add(-minHeld)) && b.ClaimedAt.Before(now.Add(minHeld))
 }
