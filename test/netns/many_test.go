@@ -61,6 +61,28 @@ func TestManyAtOnce(t *testing.T) {
 	t.Logf("DEL %s", dels)
 }
 
+// TestSameAddAtOnce (case R5): a runtime that lost patience asks again while the
+// first ADD is still at work. All of them get the same addresses.
+func TestSameAddAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, poolMaskManifest)
+	conf := r.conf(object{"families": []string{"IPv4", "IPv6"}}, nil)
+	var l ledger
+	same := slices.Repeat([]string{"web-0"}, 8)
+	r.together("ADD", conf, same, func(p string, a fixture.Answer) error {
+		res, err := a.Result()
+		l.add(p, res.Addrs())
+		return err
+	})
+	if faults := l.faults([]string{"web-0"}, 2); len(faults) > 0 {
+		t.Errorf("by the test's own record: %q", faults)
+	}
+	r.counts(2, 0)
+	r.together("DEL", conf, same, func(_ string, a fixture.Answer) error { return a.Err() })
+	r.counts(0, 0)
+	r.clean()
+}
+
 // figures are the times of processes that were started together.
 type figures struct {
 	wall  time.Duration
