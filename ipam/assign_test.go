@@ -332,7 +332,7 @@ func TestClaimLosesToAnotherHost(t *testing.T) {
 	w.claims()
 }
 
-// What a request costs in calls (design section 11; the Kubernetes store counts
+// Case E3: what a request costs in calls (design section 11; the Kubernetes store counts
 // the same calls).
 func TestAssignCalls(t *testing.T) {
 	w := newWorld(t)
