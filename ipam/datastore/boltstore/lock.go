@@ -5,10 +5,9 @@ package boltstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"syscall"
 
-	"github.com/gofrs/flock"
+	"github.com/allod/allod/ipam/datastore/filelock"
 )
 
 // The lock files. They are never removed, see the package comment.
@@ -23,11 +22,11 @@ const (
 // the time a write took a second, and with the turn it waits for those who read
 // already.
 func lockStore(ctx context.Context, path string, exclusive bool) (func(), error) {
-	pass, err := acquire(ctx, path+turnSuffix, true)
+	pass, err := filelock.Acquire(ctx, path+turnSuffix, true)
 	if err == nil {
 		defer pass()
 		var release func()
-		if release, err = acquire(ctx, path+lockSuffix, exclusive); err == nil {
+		if release, err = filelock.Acquire(ctx, path+lockSuffix, exclusive); err == nil {
 			return release, nil
 		}
 	}
@@ -35,47 +34,4 @@ func lockStore(ctx context.Context, path string, exclusive bool) (func(), error)
 		return func() {}, nil // nobody can write here, nor has anybody who locked
 	}
 	return nil, err
-}
-
-// acquire takes the lock on one file and returns what releases it. The wait is
-// one blocking system call, which ctx can't interrupt: when ctx ends first,
-// acquire returns its error at once, and the goroutine that waits gives the lock
-// back as soon as it gets it.
-func acquire(ctx context.Context, file string, exclusive bool) (func(), error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
-	}
-	f := flock.New(file)
-	try, wait := f.TryRLock, f.RLock
-	if exclusive {
-		try, wait = f.TryLock, f.Lock
-	}
-	release := func() { _ = f.Close() }
-	switch ok, err := try(); {
-	case ok:
-		return release, nil
-	case err != nil:
-		return nil, fmt.Errorf("lock: %w", err)
-	}
-	got := make(chan error)
-	go func() {
-		err := wait()
-		for errors.Is(err, syscall.EINTR) {
-			err = wait()
-		}
-		select {
-		case got <- err:
-		case <-ctx.Done():
-			release()
-		}
-	}()
-	select {
-	case err := <-got:
-		if err != nil {
-			return nil, fmt.Errorf("lock: %w", err)
-		}
-		return release, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for another process to finish: %w", context.Cause(ctx))
-	}
 }

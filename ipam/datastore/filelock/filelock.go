@@ -18,8 +18,8 @@ import (
 // or shared, and returns what releases it. The kernel releases it too when the
 // process ends. The wait is one blocking system call, which ctx can't interrupt:
 // when ctx ends first, Acquire returns its error at once, and the goroutine that
-// waits gives the lock back as soon as it gets it. On a read-only file system a
-// shared lock is granted: nobody can write there.
+// waits gives the lock back as soon as it gets it. Errors keep the system's in their
+// chain.
 func Acquire(ctx context.Context, path string, exclusive bool) (release func(), err error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -33,8 +33,6 @@ func Acquire(ctx context.Context, path string, exclusive bool) (release func(), 
 	switch ok, err := try(); {
 	case ok:
 		return release, nil
-	case errors.Is(err, syscall.EROFS) && !exclusive:
-		return func() {}, nil
 	case err != nil:
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -57,6 +55,6 @@ func Acquire(ctx context.Context, path string, exclusive bool) (release func(), 
 		}
 		return release, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("lock %s: another process has it: %w", path, context.Cause(ctx))
+		return nil, fmt.Errorf("lock %s: wait for another process to finish: %w", path, context.Cause(ctx))
 	}
 }
