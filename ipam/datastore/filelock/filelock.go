@@ -20,7 +20,7 @@ import (
 // when ctx ends first, Acquire returns its error at once, and the goroutine that
 // waits gives the lock back as soon as it gets it. Errors keep the system's in their
 // chain.
-func Acquire(ctx context.Context, path string, exclusive bool) (release func(), err error) {
+func Acquire(ctx context.Context, path string, exclusive bool) (func(), error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -29,7 +29,7 @@ func Acquire(ctx context.Context, path string, exclusive bool) (release func(), 
 	if exclusive {
 		try, wait = f.TryLock, f.Lock
 	}
-	release = func() { _ = f.Close() }
+	release := func() { _ = f.Close() } // not a named result: the goroutine below outlives this call
 	switch ok, err := try(); {
 	case ok:
 		return release, nil
