@@ -6,9 +6,14 @@ import (
 	"context"
 	"iter"
 	"testing"
+	"time"
 
 	"github.com/allod/allod/ipam/datastore"
 )
+
+// patience is how long a change may take to show: long enough for any store that
+// works, and a store that lost the change fails instead of hanging.
+const patience = 30 * time.Second
 
 // stream pulls the changes of one watch.
 type stream[K comparable, V any] struct {
@@ -17,8 +22,9 @@ type stream[K comparable, V any] struct {
 }
 
 func watch[K comparable, V any](t *testing.T, ctx context.Context, table datastore.Table[K, V]) stream[K, V] {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	next, stop := iter.Pull2(table.Watch(ctx))
-	t.Cleanup(stop)
+	t.Cleanup(func() { cancel(); stop() })
 	return stream[K, V]{t: t, next: next}
 }
 
