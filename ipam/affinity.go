@@ -18,7 +18,7 @@ import (
 // left as it is: ErrBlockNotEmpty. A claim that is not there is success. Run again
 // after a crash it completes what is left.
 func (c *Client) ReleaseAffinity(ctx context.Context, k datastore.AffinityKey, mustBeEmpty bool) error {
-	config, err := c.Config(ctx)
+	v, err := c.view(ctx)
 	if err != nil {
 		return err
 	}
@@ -26,11 +26,15 @@ func (c *Client) ReleaseAffinity(ctx context.Context, k datastore.AffinityKey, m
 		if e.Value.Affinity != k.Owner {
 			return e.Value, false, nil
 		}
-		b, _ := e.Value.Collect(c.clock.Now(), config.IPCooldown)
+		b, _ := e.Value.Collect(c.clock.Now(), v.config.IPCooldown)
 		if mustBeEmpty && !b.Empty() {
 			return e.Value, false, ErrBlockNotEmpty
 		}
-		return b.WithAffinity(block.Affinity{}, c.clock.Now()), true, e.Value.Writable()
+		b = b.WithAffinity(block.Affinity{}, c.clock.Now())
+		if p, ok := v.poolOf(k.CIDR); ok {
+			b = v.label(b, p)
+		}
+		return b, true, e.Value.Writable()
 	})
 	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
 		return fmt.Errorf("release affinity of block %s from %s: %w", k.CIDR, k.Owner, err)
@@ -42,10 +46,28 @@ func (c *Client) ReleaseAffinity(ctx context.Context, k datastore.AffinityKey, m
 	if blockGone || !e.Value.Affinity.IsZero() || !e.Value.Empty() {
 		return nil
 	}
-	// Somebody may have taken from the block meanwhile: then the revision has
-	// moved and the block stays.
-	if err := c.store.Blocks.Delete(ctx, e); err != nil && !definite(err) {
+	if err := c.deleteUnused(ctx, e); err != nil {
 		return fmt.Errorf("delete empty block %s: %w", k.CIDR, err)
+	}
+	return nil
+}
+
+// deleteUnused deletes a block that was just seen empty and without an owner. It
+// stays while another owner has an affinity for it, which without the block would
+// be the only one to count, and when somebody has taken from it meanwhile: its
+// revision has moved then.
+func (c *Client) deleteUnused(ctx context.Context, e blockEntry) error {
+	all, err := c.store.Affinities.List(ctx, datastore.Query{})
+	if err != nil {
+		return fmt.Errorf("list affinities: %w", err)
+	}
+	for _, a := range all {
+		if a.Key.CIDR == e.Key {
+			return nil
+		}
+	}
+	if err := c.store.Blocks.Delete(ctx, e); err != nil && !definite(err) {
+		return err
 	}
 	return nil
 }

@@ -72,15 +72,21 @@ func (a *audit) add(code Code, object, what string, args ...any) {
 	})
 }
 
+// count counts the addresses of s.
+func (m *Summary) count(s Snapshot) {
+	m.Allocated, m.Cooling = 0, 0
+	for _, b := range s.Blocks {
+		c := b.Counts()
+		m.Allocated += c.Allocated
+		m.Cooling += c.Cooling
+	}
+}
+
 func (a *audit) report() Report {
 	r := Report{Problems: a.problems, Summary: Summary{
 		Pools: len(a.Pools), Reservations: len(a.Reservations), Blocks: len(a.Blocks), Affinities: len(a.Affinities),
 	}}
-	for _, b := range a.Blocks {
-		c := b.Counts()
-		r.Summary.Allocated += c.Allocated
-		r.Summary.Cooling += c.Cooling
-	}
+	r.Summary.count(a.Snapshot)
 	for _, p := range a.problems {
 		if p.Severity == SeverityNotice {
 			r.Summary.Notices++

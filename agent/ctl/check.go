@@ -5,6 +5,7 @@ package ctl
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +33,7 @@ Exit code 3 when there is a problem, 0 when there is none or there are only noti
 				return err
 			}
 			r := Audit(s)
+			r.Summary.count(s.asOf(time.Now()))
 			err = out.write(cmd.OutOrStdout(), r, func(w io.Writer) { writeReport(w, r) })
 			if err == nil && r.Summary.Problems > 0 {
 				err = ErrProblems

@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
 	"github.com/allod/allod/ipam/pool"
 )
 
@@ -94,6 +96,22 @@ func (s Snapshot) pool(name string) (pool.Pool, bool) {
 		return pool.Pool{Name: name}, false
 	}
 	return s.Pools[i], true
+}
+
+// asOf returns the snapshot as the next assignment would see it: addresses whose
+// cooldown has passed are free.
+func (s Snapshot) asOf(now time.Time) Snapshot {
+	cfg := datastore.ConfigDefaults()
+	if s.Config != nil {
+		cfg = *s.Config
+	}
+	s.Blocks = slices.Clone(s.Blocks)
+	for i, b := range s.Blocks {
+		if free, n := b.Collect(now, cfg.IPCooldown); n > 0 {
+			s.Blocks[i].Block = free
+		}
+	}
+	return s
 }
 
 // owns reports whether the addresses of b count in pool p.

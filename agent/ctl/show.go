@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +30,8 @@ func showCommand() *cobra.Command {
 		Short: "Show pools, blocks or addresses",
 		Long: `Show what the datastore holds: pools and how much of them is in use (the
 default), blocks, or addresses and who has them. All figures of one call are of
-one moment. show never changes the datastore.`,
+one moment; an address whose cooldown has passed counts as available, as it does
+for the next pod. show never changes the datastore.`,
 		Example: `  allod-agent show
   allod-agent show --blocks
   allod-agent show --addresses -o json
@@ -61,6 +63,7 @@ func (o *showOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	s = s.asOf(time.Now())
 	w := cmd.OutOrStdout()
 	switch {
 	case ip.IsValid():

@@ -91,7 +91,7 @@ func (r Reservation) Validate() error {
 	errs := []error{validateName(r.Name)}
 	for i, c := range r.CIDRs {
 		if err := canonical(c); err != nil {
-			errs = append(errs, fmt.Errorf("spec.cidrs[%d]: %w", i, err))
+			errs = append(errs, fmt.Errorf("spec.reservedCIDRs[%d]: %w", i, err))
 		}
 	}
 	return errors.Join(errs...)

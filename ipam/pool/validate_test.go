@@ -195,9 +195,9 @@ func TestReservationValidate(t *testing.T) {
 		{"anything may be reserved", Reservation{"a", cidrs("0.0.0.0/0", "255.255.255.255/32", "ff00::/8")}, nil},
 		{"nothing reserved", Reservation{"a", nil}, nil},
 		{"each fault by its index", Reservation{"A", []netip.Prefix{cidr("10.0.0.0/8"), cidr("10.0.0.1/8"), {}}}, []string{
-			`metadata.name: "A"`, "spec.cidrs[1]: 10.0.0.1/8 has host bits set; write 10.0.0.0/8", "spec.cidrs[2]: missing or not a CIDR",
+			`metadata.name: "A"`, "spec.reservedCIDRs[1]: 10.0.0.1/8 has host bits set; write 10.0.0.0/8", "spec.reservedCIDRs[2]: missing or not a CIDR",
 		}},
-		{"IPv4-mapped", Reservation{"a", []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 120)}}, []string{"spec.cidrs[0]: ::ffff:10.0.0.0/120 is an IPv4-mapped"}},
+		{"IPv4-mapped", Reservation{"a", []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 120)}}, []string{"spec.reservedCIDRs[0]: ::ffff:10.0.0.0/120 is an IPv4-mapped"}},
 	} {
 		t.Run(c.name, func(t *testing.T) { checkLines(t, c.r.Validate(), c.want) })
 	}

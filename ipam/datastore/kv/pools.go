@@ -195,6 +195,10 @@ func (e *engine) decided(o *v1alpha1.IPPool, p pool.Pool) *v1alpha1.IPPool {
 // whose blocks count. A block of a newer format is left to the version that
 // wrote it.
 func (e *engine) relabel(tx Tx, concerned func(netip.Prefix) bool, only string) error {
+	blocks, err := blocksWhere(tx, concerned)
+	if err != nil || len(blocks) == 0 {
+		return err // most changes concern no block: nothing else is read for them
+	}
 	s, err := loadPools(tx)
 	if err != nil {
 		return err
@@ -203,35 +207,41 @@ func (e *engine) relabel(tx Tx, concerned func(netip.Prefix) bool, only string) 
 	if err != nil {
 		return err
 	}
-	var changed []block.Block
-	for name, raw := range tx.All(Blocks) {
-		cidr, err := cidrOf(raw)
-		if err != nil {
-			return fmt.Errorf("%s %s: stored object: %w", v1alpha1.KindBlock, name, err)
-		}
-		if !concerned(cidr) {
-			continue
-		}
-		b, err := decodeBlock(name, raw)
-		if err != nil {
-			return err
-		}
+	for _, b := range blocks {
 		i := slices.IndexFunc(s.pools, func(p pool.Pool) bool { return ofPool(b, p) })
 		if i < 0 || b.Writable() != nil || only != "" && s.pools[i].Name != only {
 			continue
 		}
 		u := pool.NewUnassignable(s.pools[i], reservations)
 		n := b.Relabel(s.pools[i].Name, func(a netip.Addr) bool { return !u.Contains(a) })
-		if n.Pool != b.Pool || n.Space != b.Space {
-			changed = append(changed, n)
+		if n.Pool == b.Pool && n.Space == b.Space {
+			continue
 		}
-	}
-	for _, b := range changed {
-		if err := rewrite(tx, b); err != nil {
+		if err := rewrite(tx, n); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// blocksWhere returns the blocks that where selects by CIDR.
+func blocksWhere(tx Tx, where func(netip.Prefix) bool) ([]block.Block, error) {
+	var out []block.Block
+	for name, raw := range tx.All(Blocks) {
+		cidr, err := cidrOf(raw)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: stored object: %w", v1alpha1.KindBlock, name, err)
+		}
+		if !where(cidr) {
+			continue
+		}
+		b, err := decodeBlock(name, raw)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, b)
+	}
+	return out, nil
 }
 
 func unmarshalBlock(name string, raw []byte) (*v1alpha1.IPAMBlock, error) {
