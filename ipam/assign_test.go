@@ -134,10 +134,16 @@ func TestAssignStrictAndCaps(t *testing.T) {
 	}{
 		{"not strict, at the cap: borrows", func(c *datastore.Config) { c.MaxBlocksPerHost = 1 }, 0, nil, nil},
 		{"the request's cap is lower", func(*datastore.Config) {}, 1, nil, nil},
-		{"case E1: strict, at the cap", func(c *datastore.Config) { c.MaxBlocksPerHost = 1; c.StrictAffinity = true }, 0,
-			ErrBlockLimit, []string{"node-a", "limit is 1", "has 1 blocks", "maxBlocksPerHost", "strictAffinity"}},
-		{"strict without claims", func(c *datastore.Config) { c.StrictAffinity = true; c.AutoAllocateBlocks = false }, 0,
-			ErrExhausted, []string{"autoAllocateBlocks"}},
+		{
+			"case E1: strict, at the cap", func(c *datastore.Config) { c.MaxBlocksPerHost = 1; c.StrictAffinity = true }, 0,
+			ErrBlockLimit,
+			[]string{"node-a", "limit is 1", "has 1 blocks", "maxBlocksPerHost", "strictAffinity"},
+		},
+		{
+			"strict without claims", func(c *datastore.Config) { c.StrictAffinity = true; c.AutoAllocateBlocks = false }, 0,
+			ErrExhausted,
+			[]string{"autoAllocateBlocks"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

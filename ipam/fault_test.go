@@ -174,11 +174,13 @@ func otherScenarios() []scenario {
 		{method: "Detach", name: "nothing there", setup: both, run: func(w *world, c *Client) error {
 			return w.detach(c, pod("node-a", "u9", "c9"))
 		}, reads: true},
-		{method: "DetachOthers", name: "one is valid", setup: func(w *world) { both(w); w.mustAttach(pod("node-a", "u3", "c3"), 1, 0) },
+		{
+			method: "DetachOthers", name: "one is valid", setup: func(w *world) { both(w); w.mustAttach(pod("node-a", "u3", "c3"), 1, 0) },
 			run: func(w *world, c *Client) error {
 				_, err := c.DetachOthers(w.t.Context(), "net", "node-a", []block.Attachment{pod("node-a", "u3", "c3").Attachment()})
 				return forget(w, a, err)
-			}},
+			},
+		},
 		{method: "ReleaseByHandle", name: "two blocks", setup: both, run: func(w *world, c *Client) error {
 			_, err := c.ReleaseByHandle(w.t.Context(), SandboxHandle("net", "c1"), "")
 			return forget(w, a, err)
@@ -191,7 +193,8 @@ func otherScenarios() []scenario {
 			_, err := c.ReleaseIPs(w.t.Context(), rs)
 			return forget(w, a, err)
 		}},
-		{method: "ReleaseAffinity", name: "in use", setup: func(w *world) { w.pool("v4", "10.0.0.0/30", size(30)); w.mustAttach(a, 1, 0) },
+		{
+			method: "ReleaseAffinity", name: "in use", setup: func(w *world) { w.pool("v4", "10.0.0.0/30", size(30)); w.mustAttach(a, 1, 0) },
 			run: func(w *world, c *Client) error {
 				key := datastore.AffinityKey{Owner: block.Host("node-a"), CIDR: netip.MustParsePrefix("10.0.0.0/30")}
 				return c.ReleaseAffinity(w.t.Context(), key, false)
@@ -199,8 +202,10 @@ func otherScenarios() []scenario {
 				if _, there := w.affinity("node-a", "10.0.0.0/30"); there || !w.block("10.0.0.0/30").Affinity.IsZero() {
 					w.t.Error("the affinity is still there")
 				}
-			}},
-		{method: "ReleaseAffinity", name: "empty", setup: func(w *world) { w.pool("v4", "10.0.0.0/30", size(30)); leave(w, "node-a", 1) },
+			},
+		},
+		{
+			method: "ReleaseAffinity", name: "empty", setup: func(w *world) { w.pool("v4", "10.0.0.0/30", size(30)); leave(w, "node-a", 1) },
 			run: func(w *world, c *Client) error {
 				key := datastore.AffinityKey{Owner: block.Host("node-a"), CIDR: netip.MustParsePrefix("10.0.0.0/30")}
 				return c.ReleaseAffinity(w.t.Context(), key, true)
@@ -208,7 +213,8 @@ func otherScenarios() []scenario {
 				if n := len(w.blocks()); n != 0 {
 					w.t.Errorf("%d blocks are left", n)
 				}
-			}},
+			},
+		},
 		{method: "SetConfig", name: "first", setup: func(*world) {}, run: func(w *world, c *Client) error {
 			cfg := datastore.ConfigDefaults()
 			cfg.MaxBlocksPerHost = 7

@@ -129,7 +129,8 @@ func TestUnreadableObjects(t *testing.T) {
 			_, getErr := s.Blocks.Get(t.Context(), cidr("10.0.0.0/30"))
 			_, listErr := s.Blocks.List(t.Context(), datastore.Query{})
 			_, updateErr := s.Blocks.Update(t.Context(), datastore.Entry[netip.Prefix, block.Block]{
-				Key: cidr("10.0.0.0/30"), Value: emptyBlock(t, "10.0.0.0/30"), Rev: "1", UID: "u"})
+				Key: cidr("10.0.0.0/30"), Value: emptyBlock(t, "10.0.0.0/30"), Rev: "1", UID: "u",
+			})
 			var watchErr error
 			for _, err := range s.Blocks.Watch(t.Context()) {
 				watchErr = err

@@ -25,12 +25,18 @@ func blockQueries(t *testing.T, open Open) {
 	}
 	blocks := []block.Block{
 		emptyBlock("10.0.0.0/30", "node-a", "v4"),
-		mustBlock(block.Wire{CIDR: "10.0.0.4/30", Affinity: "host:node-a", Sequence: "5", Queue: "0,3",
-			Slots: []string{slot(1, "allocated", "node=node-b"), slot(2, "cooling", "node=node-c")}}).Relabel("v4", nil),
-		mustBlock(block.Wire{CIDR: "10.0.0.8/31", Affinity: "host:node-b", Sequence: "5",
-			Slots: []string{slot(0, "allocated", "node=node-b"), slot(1, "cooling", "node=node-a")}}).Relabel("v4", nil),
-		mustBlock(block.Wire{CIDR: "10.0.0.10/31", Affinity: "virtual:load-balancer", Sequence: "5",
-			Slots: []string{slot(0, "allocated", "node=node-a"), slot(1, "allocated", "node=node-b alt-node=node-c")}}).Relabel("other", nil),
+		mustBlock(block.Wire{
+			CIDR: "10.0.0.4/30", Affinity: "host:node-a", Sequence: "5", Queue: "0,3",
+			Slots: []string{slot(1, "allocated", "node=node-b"), slot(2, "cooling", "node=node-c")},
+		}).Relabel("v4", nil),
+		mustBlock(block.Wire{
+			CIDR: "10.0.0.8/31", Affinity: "host:node-b", Sequence: "5",
+			Slots: []string{slot(0, "allocated", "node=node-b"), slot(1, "cooling", "node=node-a")},
+		}).Relabel("v4", nil),
+		mustBlock(block.Wire{
+			CIDR: "10.0.0.10/31", Affinity: "virtual:load-balancer", Sequence: "5",
+			Slots: []string{slot(0, "allocated", "node=node-a"), slot(1, "allocated", "node=node-b alt-node=node-c")},
+		}).Relabel("other", nil),
 		// Free by content, full by its label: a reservation covers it.
 		emptyBlock("10.0.0.12/30", "", "v4").Relabel("v4", func(netip.Addr) bool { return false }),
 		emptyBlock("fd00::/126", "node-a", ""),
@@ -99,8 +105,11 @@ func claimQueries(t *testing.T, open Open) {
 		cidr  string
 		pool  string
 	}{
-		{block.Host("node-a"), "10.0.0.0/30", "v4"}, {block.Host("node-a"), "fd00::/126", "v6"},
-		{block.Host("node-b"), "10.0.0.4/30", "v4"}, {lb, "10.0.0.8/30", "v4"}, {same, "10.0.0.12/30", "v4"},
+		{block.Host("node-a"), "10.0.0.0/30", "v4"},
+		{block.Host("node-a"), "fd00::/126", "v6"},
+		{block.Host("node-b"), "10.0.0.4/30", "v4"},
+		{lb, "10.0.0.8/30", "v4"},
+		{same, "10.0.0.12/30", "v4"},
 	}
 	for _, c := range claims {
 		create(t, table, datastore.AffinityKey{Owner: c.owner, CIDR: cidr(c.cidr)}, datastore.Affinity{State: datastore.Confirmed, Pool: c.pool})

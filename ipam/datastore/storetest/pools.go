@@ -118,8 +118,10 @@ func relabel(t *testing.T, open Open) {
 	last := map[string]datastore.Rev{}
 	for _, b := range []block.Block{
 		emptyBlock("10.0.0.0/30", "node-a", "v4"), emptyBlock("10.0.0.4/30", "node-a", "v4"),
-		mustBlock(block.Wire{CIDR: "10.0.0.8/30", Affinity: "host:node-a", Sequence: "5", Queue: "0,2,3",
-			Slots: []string{"1 cooling - 5 type=workload released=2026-12-01T10:00:00Z last=h"}}).Relabel("v4", nil),
+		mustBlock(block.Wire{
+			CIDR: "10.0.0.8/30", Affinity: "host:node-a", Sequence: "5", Queue: "0,2,3",
+			Slots: []string{"1 cooling - 5 type=workload released=2026-12-01T10:00:00Z last=h"},
+		}).Relabel("v4", nil),
 		emptyBlock("10.1.0.0/30", "node-a", "other"),
 	} {
 		last[b.CIDR.String()] = create(t, s.Blocks, b.CIDR, b).Rev

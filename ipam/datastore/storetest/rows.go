@@ -216,8 +216,13 @@ func readsNeverWrite[K comparable, V any](t *testing.T, table datastore.Table[K,
 	}
 	e := create(t, table, o.key, o.one)
 	for _, q := range []datastore.Query{
-		{}, {MayBeStale: true}, {Node: "node-a"}, {Pool: "v4"}, {Empty: true},
-		{Space: []block.Space{block.SpaceFree}}, {Owner: block.Host("node-a")},
+		{},
+		{MayBeStale: true},
+		{Node: "node-a"},
+		{Pool: "v4"},
+		{Empty: true},
+		{Space: []block.Space{block.SpaceFree}},
+		{Owner: block.Host("node-a")},
 	} {
 		if _, err := table.List(t.Context(), q); err != nil {
 			t.Fatalf("list %+v: %v", q, err)

@@ -69,8 +69,10 @@ func TestDecodeManifestRefuses(t *testing.T) {
 		"too large":                 {strings.Repeat("#", MaxManifest+1), "larger than"},
 		// A YAML decoder would read the first of these two and forget the second.
 		"hidden document": {goodPool + "--- {kind: Pod, apiVersion: v1}\n", `document 2: apiVersion: "v1"`},
-		"hidden behind a carriage return": {strings.ReplaceAll(goodPool+"---\nkind: Pod\n", "\n", "\r"),
-			`document 2: apiVersion: ""`},
+		"hidden behind a carriage return": {
+			strings.ReplaceAll(goodPool+"---\nkind: Pod\n", "\n", "\r"),
+			`document 2: apiVersion: ""`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects, err := DecodeManifest(strings.NewReader(tt.in))
