@@ -191,7 +191,7 @@ func (s *search) affine(ctx context.Context) error {
 			if s.host.block(claim.Key.CIDR) >= 0 || !p.Spec.CIDR.Contains(claim.Key.CIDR.Addr()) {
 				continue
 			}
-			if _, err := s.claimBlock(ctx, p, claim.Key.CIDR); err != nil {
+			if err := s.claimBlock(ctx, p, claim.Key.CIDR); err != nil {
 				return err
 			}
 		}

@@ -39,7 +39,7 @@ func (s *search) claim(ctx context.Context) error {
 			return nil
 		}
 		taken = append(taken, cidr)
-		if _, err := s.claimBlock(ctx, p, cidr); err != nil {
+		if err := s.claimBlock(ctx, p, cidr); err != nil {
 			return err
 		}
 	}
@@ -81,24 +81,24 @@ func (s *search) candidate(taken []netip.Prefix) (pool.Pool, netip.Prefix, bool)
 	return pool.Pool{}, netip.Prefix{}, false
 }
 
-// claimBlock claims cidr for the host and takes from it what is needed. It reports
-// false, without an error, when the block went to somebody else or its pool no
-// longer hands out: the caller looks further.
-func (s *search) claimBlock(ctx context.Context, p pool.Pool, cidr netip.Prefix) (bool, error) {
+// claimBlock claims cidr for the host and takes from it what is needed. That the
+// block went to somebody else, or that its pool no longer hands out, is no error:
+// the caller looks further.
+func (s *search) claimBlock(ctx context.Context, p pool.Pool, cidr netip.Prefix) error {
 	t := s.taking(p, cidr, s.take(p))
 	t.prepare = s.mayClaim
 	e, err := s.claimWith(ctx, t, nil)
 	switch {
 	case errors.Is(err, errPoolClosed):
 		s.closed[p.Name] = true
-		return false, nil
+		return nil
 	case errors.Is(err, errStaleAffinity):
-		return false, nil
+		return nil
 	}
 	if err := s.taken(t, e, err); err != nil {
-		return false, fmt.Errorf("claim block %s: %w", cidr, err)
+		return fmt.Errorf("claim block %s: %w", cidr, err)
 	}
-	return true, nil
+	return nil
 }
 
 // mayClaim makes b this host's if that is possible: it has no owner, and under

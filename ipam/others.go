@@ -57,7 +57,7 @@ func (s *search) lookAround(ctx context.Context) error {
 		start := 0
 		if len(list) > 0 {
 			h := fnv.New32a()
-			h.Write([]byte(s.host.name)) //nolint:errcheck // a hash does not fail
+			h.Write([]byte(s.host.name))
 			start = int(h.Sum32() % uint32(len(list)))
 		}
 		s.seen = append(append(s.seen, list[start:]...), list[:start]...)
