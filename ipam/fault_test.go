@@ -5,9 +5,13 @@ package ipam
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
+	"text/tabwriter"
 	"time"
 
 	"github.com/allod/allod/ipam/block"
@@ -307,23 +311,70 @@ func TestFaultEveryOperationHasAScenario(t *testing.T) {
 // TestFaultAtEveryWrite runs every scenario with every fault at every write
 // (INV-7, INV-10, INV-11; cases R5, R6, D12, D17).
 func TestFaultAtEveryWrite(t *testing.T) {
-	points := 0
+	var tally faultTally
 	for _, s := range scenarios() {
 		t.Run(s.method+"/"+s.name, func(t *testing.T) {
 			writes := s.undisturbed(t)
-			t.Logf("%d writes × %d faults", writes, len(memstore.WriteFaults()))
+			points := 0
 			for k := 1; k <= writes; k++ {
 				for _, fault := range memstore.WriteFaults() {
 					points++
 					t.Run(fmt.Sprintf("%s at write %d", fault, k), func(t *testing.T) { s.disturbed(t, k, fault, true) })
 					if fault == memstore.LateRequest {
+						points++
 						t.Run(fmt.Sprintf("%s at write %d, landing last", fault, k), func(t *testing.T) { s.disturbed(t, k, fault, false) })
 					}
 				}
 			}
+			tally.add(s, writes, points)
 		})
 	}
-	t.Logf("%d scenarios, %d fault points", len(scenarios()), points)
+	tally.report(t)
+}
+
+// faultTally counts, for the log, what was tried of each operation.
+type faultTally struct{ rows map[string]*faultCount }
+
+type faultCount struct{ scenarios, writes, points, reads int }
+
+func (f *faultTally) add(s scenario, writes, points int) {
+	if f.rows == nil {
+		f.rows = make(map[string]*faultCount)
+	}
+	c := f.rows[s.method]
+	if c == nil {
+		c = new(faultCount)
+		f.rows[s.method] = c
+	}
+	c.scenarios++
+	c.writes += writes
+	c.points += points
+	if s.reads {
+		c.reads++
+	}
+}
+
+func (f *faultTally) report(t *testing.T) {
+	var total faultCount
+	var sb strings.Builder
+	w := tabwriter.NewWriter(&sb, 0, 8, 2, ' ', tabwriter.AlignRight)
+	row := func(name string, c faultCount) {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t\n", name, c.scenarios, c.writes, c.points, c.reads)
+	}
+	fmt.Fprint(w, "operation\tscenarios\twrites\tfault points\tthat may not write\t\n")
+	for _, name := range slices.Sorted(maps.Keys(f.rows)) {
+		c := *f.rows[name]
+		row(name, c)
+		total = faultCount{total.scenarios + c.scenarios, total.writes + c.writes, total.points + c.points, total.reads + c.reads}
+	}
+	row("all", total)
+	_ = w.Flush() // to a Builder
+	t.Logf("conflict, crash before and after, lost reply, lost and late request at every write:\n%s", sb.String())
+	for name, c := range f.rows {
+		if c.points == 0 && c.reads != c.scenarios {
+			t.Errorf("%s writes and was tried with no fault", name)
+		}
+	}
 }
 
 // undisturbed runs s without a fault and returns how often it wrote.
