@@ -78,6 +78,9 @@ func (a *assigner) given(ctx context.Context, addr netip.Addr) error {
 	})
 	t.prepare = s.mayUse
 	e, err := s.givenFrom(ctx, t)
+	if errors.Is(err, errStaleAffinity) || errors.Is(err, errPoolClosed) {
+		err = fmt.Errorf("%w: block %s or its IP pool changed hands meanwhile", ErrContention, t.cidr)
+	}
 	if err := s.taken(t, e, err); err != nil {
 		return fmt.Errorf("assign %s: %w", addr, err)
 	}
@@ -144,7 +147,7 @@ func (s *search) notUsable(e blockEntry) error {
 func (s *search) givenFrom(ctx context.Context, t *taking) (blockEntry, error) {
 	e, err := s.c.store.Blocks.Get(ctx, t.cidr)
 	switch {
-	case err == nil && (e.Value.Affinity == s.host.affinity() || !e.Value.Affinity.IsZero()):
+	case err == nil && !e.Value.Affinity.IsZero():
 		return update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, &e, t.change)
 	case err != nil && !errors.Is(err, datastore.ErrNotFound):
 		return e, fmt.Errorf("read block %s: %w", t.cidr, err)
@@ -159,11 +162,7 @@ func (s *search) givenFrom(ctx context.Context, t *taking) (blockEntry, error) {
 	if err != nil {
 		seen = nil
 	}
-	claimed, err := s.claimWith(ctx, t, seen)
-	if errors.Is(err, errStaleAffinity) || errors.Is(err, errPoolClosed) {
-		err = fmt.Errorf("%w: block %s changed hands meanwhile", ErrContention, t.cidr)
-	}
-	return claimed, err
+	return s.claimWith(ctx, t, seen)
 }
 
 // mayClaimMore returns why the host may not claim another block.

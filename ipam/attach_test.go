@@ -296,3 +296,34 @@ func TestDetachOthers(t *testing.T) {
 	delete(w.ledger, gone.Attachment())
 	w.verify()
 }
+
+// Transient errors never leave the library: a pool that closes, or a block that
+// another host takes, under a given address is ErrContention or the reason why.
+func TestAttachGivenIsNeverTransient(t *testing.T) {
+	for _, limit := range []int{0, 1} { // claiming the block, and using it unclaimed
+		for name, hook := range map[string]func(*world) func(context.Context, memstore.Op) error{
+			"pool closes": func(w *world) func(context.Context, memstore.Op) error { return closePoolAfter(w, "affinities") },
+			"block taken": func(w *world) func(context.Context, memstore.Op) error {
+				return stealBlock(w, "node-z", new(netip.Prefix))
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t)
+				w.pool("v4", "10.0.0.0/28", size(30))
+				w.config(func(c *datastore.Config) { c.MaxBlocksPerHost = limit })
+				w.mustAttach(pod("node-a", "u0", "c0"), 1, 0)
+				c, faults := w.process("p")
+				faults.Hook(hook(w))
+				given := w.unclaimed("10.0.0.0/28", 30).Addr().Next().Next().String()
+				_, err := w.attach(c, with(request(pod("node-a", "u1", "c1"), 0, 0), given))
+				if errors.Is(err, errStaleAffinity) || errors.Is(err, errPoolClosed) || errors.Is(err, datastore.ErrConflict) {
+					t.Errorf("a transient error reached the caller: %v", err)
+				}
+				if name == "pool closes" && !errors.Is(err, ErrContention) {
+					t.Errorf("got %v, want ErrContention", err)
+				}
+				w.verify()
+			})
+		}
+	}
+}

@@ -142,16 +142,19 @@ func (a *assigner) claimWith(ctx context.Context, t *taking, seen *blockEntry) (
 		return e, err // the affinity stays pending: see taking.fence
 	case err != nil:
 		return e, a.withdraw(ctx, t.cidr, err)
-	case e.Value.Affinity != a.host.affinity():
+	case e.Value.Affinity == a.host.affinity():
+		err = a.confirm(ctx, t.cidr, e.Value.Seq, t.pool.Name)
+	case len(t.planned) == 0:
 		return e, a.withdraw(ctx, t.cidr, errStaleAffinity)
+	default: // somebody was first with the block, and t may take from it all the same
+		err = a.withdraw(ctx, t.cidr, nil)
 	}
-	if err := a.confirm(ctx, t.cidr, e.Value.Seq, t.pool.Name); err != nil {
+	if err != nil {
 		// The addresses are ours and nobody knows yet: they go back.
 		a.got = append(a.got, t.assignments(e)...)
 		t.planned = nil
-		return e, err
 	}
-	return e, nil
+	return e, err
 }
 
 // pend makes sure that the host has an affinity for cidr; one that is there

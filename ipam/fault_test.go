@@ -369,6 +369,8 @@ func (f *faultTally) report(t *testing.T) {
 	}
 	row("all", total)
 	_ = w.Flush() // to a Builder
+	t.Attr("figures", fmt.Sprintf("%d operations, %d scenarios, %d writes, %d fault points, all tried",
+		len(f.rows), total.scenarios, total.writes, total.points))
 	t.Logf("conflict, crash before and after, lost reply, lost and late request at every write:\n%s", sb.String())
 	for name, c := range f.rows {
 		if c.points == 0 && c.reads != c.scenarios {

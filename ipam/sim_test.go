@@ -227,5 +227,5 @@ func TestConcurrentHosts(t *testing.T) {
 	if n == 0 {
 		t.Error("nobody was served")
 	}
-	t.Logf("%d served, %d refused with a reason", n, no)
+	t.Attr("figures", fmt.Sprintf("%d served, %d refused with a reason", n, no))
 }

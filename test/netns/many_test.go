@@ -56,9 +56,7 @@ func TestManyAtOnce(t *testing.T) {
 	dels := r.together("DEL", conf, pods, func(_ string, a fixture.Answer) error { return a.Err() })
 	r.counts(0, 0)
 	r.clean()
-	t.Logf("%d processes at once, %d addresses on one bolt file", many, 2*many)
-	t.Logf("ADD %s", adds)
-	t.Logf("DEL %s", dels)
+	t.Attr("figures", fmt.Sprintf("%d processes at once, %d addresses on one bolt file: ADD %s; DEL %s", many, 2*many, adds, dels))
 }
 
 // TestSameAddAtOnce (case R5): a runtime that lost patience asks again while the
@@ -179,7 +177,7 @@ func TestKilledAdds(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d killed, %d finished before the kill, %d retried; an ADD alone took %v", killed, finished, len(retried), life)
+	t.Attr("figures", fmt.Sprintf("%d killed, %d finished before the kill, %d retried; an ADD alone took %v", killed, finished, len(retried), life))
 	if killed < rounds*width/10 {
 		t.Errorf("only %d of %d ADDs were killed: the test proves nothing", killed, rounds*width)
 	}

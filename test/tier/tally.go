@@ -21,7 +21,12 @@ type Event struct {
 	Output      string
 	Elapsed     float64 // seconds
 	FailedBuild string
+	Key, Value  string // of attr, see testing.T.Attr
 }
+
+// figures is the attribute with which a test gives what it measured or counted;
+// it is shown also when the test passes.
+const figures = "figures"
 
 // Tally is what a tier did. Top-level tests, examples and fuzz seeds are
 // counted as tests; subtests only in Subtests.
@@ -125,6 +130,10 @@ func (r *reader) add(e Event) {
 	switch e.Action {
 	case "run":
 		p.open = append(p.open, e.Test)
+	case "attr":
+		if e.Key == figures {
+			fmt.Fprintf(r.out, "      %s: %s\n", e.Test, e.Value)
+		}
 	case "output":
 		if p.output[e.Test] == nil {
 			p.output[e.Test] = &strings.Builder{}

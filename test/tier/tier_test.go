@@ -160,3 +160,20 @@ func TestSummaryTable(t *testing.T) {
 		}
 	}
 }
+
+// What a test measured is shown although the test passes; other attributes are not.
+func TestReadShowsFigures(t *testing.T) {
+	events := `{"Action":"run","Package":"a","Test":"TestX"}
+{"Action":"attr","Package":"a","Test":"TestX","Key":"figures","Value":"3 of 4"}
+{"Action":"attr","Package":"a","Test":"TestX","Key":"other","Value":"hidden"}
+{"Action":"pass","Package":"a","Test":"TestX"}
+{"Action":"pass","Package":"a"}
+`
+	var out strings.Builder
+	if _, err := Read(strings.NewReader(events), &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "TestX: 3 of 4\n") || strings.Contains(out.String(), "hidden") {
+		t.Errorf("printed:\n%s", out.String())
+	}
+}
