@@ -138,8 +138,8 @@ func (a *assigner) claimWith(ctx context.Context, t *taking, seen *blockEntry) (
 		e, err = a.createOrTake(ctx, t, a.host.affinity())
 	}
 	switch {
-	case errors.Is(err, ErrUnknownOutcome):
-		return e, err // the affinity stays pending: see taking.fence
+	case errors.Is(err, ErrUnknownOutcome), err != nil && e.Value.Affinity == a.host.affinity():
+		return e, err // the affinity stays: the block is ours, or may be (see taking.fence)
 	case err != nil:
 		return e, a.withdraw(ctx, t.cidr, err)
 	case e.Value.Affinity == a.host.affinity():
