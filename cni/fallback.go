@@ -39,8 +39,8 @@ func (f fallback) GC(ctx context.Context, r agentapi.GCRequest) error {
 	return f.ifNotConnected(f.agent.GC(ctx, r))
 }
 
-func (f fallback) Status(ctx context.Context) error {
-	return f.ifNotConnected(f.agent.Status(ctx))
+func (f fallback) Status(ctx context.Context, r agentapi.StatusRequest) error {
+	return f.ifNotConnected(f.agent.Status(ctx, r))
 }
 
 // Del goes to direct mode when the agent gave no answer. An answer stands, also a

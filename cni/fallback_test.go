@@ -46,7 +46,7 @@ func TestAnAnswerStands(t *testing.T) {
 			"CHECK":  f.Check(t.Context(), agentapi.CheckRequest{}),
 			"DEL":    f.Del(t.Context(), agentapi.DelRequest{}),
 			"GC":     f.GC(t.Context(), agentapi.GCRequest{}),
-			"STATUS": f.Status(t.Context()),
+			"STATUS": f.Status(t.Context(), agentapi.StatusRequest{}),
 		} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s: got %v, want %v", verb, err, want)

@@ -124,7 +124,7 @@ func (r *recorder) Add(_ context.Context, q agentapi.AddRequest) (agentapi.AddRe
 func (r *recorder) Check(_ context.Context, q agentapi.CheckRequest) error { return r.keep(q) }
 func (r *recorder) Del(_ context.Context, q agentapi.DelRequest) error     { return r.keep(q) }
 func (r *recorder) GC(_ context.Context, q agentapi.GCRequest) error       { return r.keep(q) }
-func (r *recorder) Status(context.Context) error                           { return r.keep("status") }
+func (r *recorder) Status(context.Context, agentapi.StatusRequest) error   { return r.keep("status") }
 
 // serveAgent serves b on a socket until the test ends.
 func serveAgent(t *testing.T, b agentapi.Backend) string {

@@ -137,7 +137,7 @@ func TestAssignStrictAndCaps(t *testing.T) {
 		{
 			"case E1: strict, at the cap", func(c *datastore.Config) { c.MaxBlocksPerHost = 1; c.StrictAffinity = true }, 0,
 			ErrBlockLimit,
-			[]string{"node-a", "limit is 1", "has 1 blocks", "maxBlocksPerHost", "strictAffinity"},
+			[]string{"node-a", "1 of 1", "maxBlocksPerHost", "strictAffinity"},
 		},
 		{
 			"strict without claims", func(c *datastore.Config) { c.StrictAffinity = true; c.AutoAllocateBlocks = false }, 0,

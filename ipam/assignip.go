@@ -67,12 +67,12 @@ func (a *assigner) given(ctx context.Context, addr netip.Addr) error {
 	}
 	cidr, _ := p.BlockOf(addr)
 	if p.GatewayOf(cidr) == addr {
-		return fmt.Errorf("assign %s: %w of IP pool %s", addr, ErrReserved, p.Name)
+		return fmt.Errorf("assign %s: %w: it is the gateway of IP pool %s", addr, ErrReserved, p.Name)
 	}
 	t := a.taking(p, cidr, func(b block.Block) (block.Block, []block.Allocation, error) {
 		next, got, err := b.Assign(addr, a.r.request(1, a.c, nil))
 		if err != nil {
-			return b, nil, refusal(err)
+			return b, nil, s.refusal(b, addr, err)
 		}
 		return next, []block.Allocation{got}, nil
 	})
@@ -172,7 +172,7 @@ func (s *search) mayClaimMore() error {
 			ErrStrictAffinity, s.host.name)
 	}
 	if limit, used := s.cap(); used >= limit {
-		return fmt.Errorf("%w: node %s has %d blocks and its limit is %d (raise maxBlocksPerHost, or set strictAffinity to false)",
+		return fmt.Errorf("%w: node %s has %d of %d blocks and the address is in another (raise maxBlocksPerHost, or set strictAffinity to false)",
 			ErrBlockLimit, s.host.name, used, limit)
 	}
 	return nil

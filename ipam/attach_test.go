@@ -115,7 +115,7 @@ func TestAttachGivenAddresses(t *testing.T) {
 			if _, err := w.attach(w.c, with(request(pod("node-b", "ub", "cb"), 0, 0), "10.0.0.9")); err != nil {
 				w.t.Fatal(err)
 			}
-		}, ErrAddressInUse, "10.0.0.9"},
+		}, ErrAddressInUse, "pod shop/pod-ub on node node-b"},
 		{"INV-11: second is in use, first is undone", []string{"10.0.0.5", "10.0.0.9"}, func(w *world) {
 			if _, err := w.attach(w.c, with(request(pod("node-b", "ub", "cb"), 0, 0), "10.0.0.9")); err != nil {
 				w.t.Fatal(err)
@@ -326,4 +326,29 @@ func TestAttachGivenIsNeverTransient(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The host's name has changed: with a sole host a repeated ADD, a CHECK and a DEL
+// still find what was recorded under the old one.
+func TestAttachSurvivesARenamedHost(t *testing.T) {
+	w := newWorld(t)
+	w.pool("v4", "10.0.0.0/24", size(29))
+	c := New(w.mem.Store(), Options{Clock: w.clock, SoleHost: true})
+	before, err := w.attach(c, request(pod("old-name", "u1", "c1"), 1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	renamed := pod("new-name", "u1", "c1")
+	after, err := w.attach(c, request(renamed, 1, 0))
+	if err != nil || !slices.Equal(before, after) {
+		t.Fatalf("the repeated ADD got %v, %v; it holds %v", after, err, before)
+	}
+	if held, err := c.AttachmentIPs(t.Context(), renamed.Attachment(), "new-name"); err != nil || len(held) != 1 {
+		t.Errorf("CHECK sees %v, %v", held, err)
+	}
+	w.verify()
+	if err := w.detach(c, renamed); err != nil {
+		t.Fatal(err)
+	}
+	w.verify()
 }

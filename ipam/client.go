@@ -26,6 +26,9 @@ type Options struct {
 	// own deadline, because the request's may be what failed (case R8).
 	// Default 10 s.
 	CleanupTimeout time.Duration
+	// SoleHost says that no other host uses the store: what a node holds is then
+	// looked for in every block, and a host whose name has changed finds its own.
+	SoleHost bool
 }
 
 // Client assigns and releases addresses in one store. It holds no state of its
@@ -36,11 +39,12 @@ type Client struct {
 	log     *slog.Logger
 	backoff backoff
 	cleanup time.Duration
+	sole    bool
 }
 
 // New returns a Client on s.
 func New(s datastore.Store, o Options) *Client {
-	c := &Client{store: s, clock: o.Clock, log: o.Log, cleanup: cmp.Or(o.CleanupTimeout, 10*time.Second)}
+	c := &Client{store: s, clock: o.Clock, log: o.Log, cleanup: cmp.Or(o.CleanupTimeout, 10*time.Second), sole: o.SoleHost}
 	if c.clock == nil {
 		c.clock = clock.RealClock{}
 	}
@@ -49,6 +53,14 @@ func New(s datastore.Store, o Options) *Client {
 	}
 	c.backoff = newBackoff(o.Rand)
 	return c
+}
+
+// of selects the blocks that node has to do with; "" selects all.
+func (c *Client) of(node string) datastore.Query {
+	if c.sole {
+		node = ""
+	}
+	return datastore.Query{Node: node}
 }
 
 // Assignment is one address together with where it is from. Callers that route

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/allod/allod/ipam/block"
-	"github.com/allod/allod/ipam/datastore"
 )
 
 // DetachRequest is what a CNI DEL knows. The pod fields may be empty: a DEL must
@@ -20,7 +19,7 @@ type DetachRequest struct {
 	Pod       string
 	PodUID    string
 	// Node narrows the search to the blocks that node has to do with; "" searches
-	// all, for stores that only one host uses.
+	// all.
 	Node string
 }
 
@@ -33,7 +32,7 @@ func (c *Client) Detach(ctx context.Context, r DetachRequest) ([]netip.Addr, err
 		return nil, fmt.Errorf("detach: %w: needs network, container ID and interface name, have %+v", ErrInvalid, r.Attachment)
 	}
 	workload := WorkloadHandle(r.Namespace, r.Pod)
-	return c.releaseWhere(ctx, datastore.Query{Node: r.Node}, func(_ netip.Addr, s block.Slot) bool {
+	return c.releaseWhere(ctx, c.of(r.Node), func(_ netip.Addr, s block.Slot) bool {
 		if s.Type == block.VM {
 			return false
 		}
@@ -49,7 +48,7 @@ func (c *Client) DetachOthers(ctx context.Context, network, node string, valid [
 	if network == "" || node == "" {
 		return nil, fmt.Errorf("detach others: %w: needs a network and a node", ErrInvalid)
 	}
-	return c.releaseWhere(ctx, datastore.Query{Node: node}, func(_ netip.Addr, s block.Slot) bool {
+	return c.releaseWhere(ctx, c.of(node), func(_ netip.Addr, s block.Slot) bool {
 		key := s.Active.Attachment()
 		return s.Type == block.Workload && s.Active.Node == node && key.Network == network && key.ContainerID != "" &&
 			s.Handle == SandboxHandle(key.Network, key.ContainerID) && !slices.Contains(valid, key)

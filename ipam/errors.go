@@ -18,7 +18,7 @@ var (
 	ErrAddressInUse   = errors.New("address is in use")
 	ErrAddressCooling = errors.New("address is cooling down")
 	ErrNotInPool      = errors.New("address is not in an IP pool")
-	ErrReserved       = errors.New("address is a gateway and never assigned")
+	ErrReserved       = errors.New("address is never assigned")
 	ErrInvalid        = errors.New("invalid request")
 	ErrNotAllocated   = errors.New("address is not allocated")
 	ErrBlockNotEmpty  = errors.New("block still has addresses allocated or cooling")

@@ -5,6 +5,7 @@ package ipam
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -46,7 +47,7 @@ func (e *ExhaustedError) Error() string {
 	var sb strings.Builder
 	fmt.Fprintf(&sb, "%v: node %s wanted %d %s, found %d", ErrExhausted, e.Node, e.Wanted, e.Family, e.Found)
 	for _, p := range e.Pools {
-		fmt.Fprintf(&sb, "; pool %s (%s): %d free and %d cooling in %d blocks that are not full, %s reserved",
+		fmt.Fprintf(&sb, "; pool %s (%s): %d free and %d cooling in blocks that are not full (%d), %s reserved",
 			p.Name, p.CIDR, p.Free, p.Cooling, p.Blocks, p.Reserved)
 	}
 	writeSkipped(&sb, e.Skipped)
@@ -56,7 +57,7 @@ func (e *ExhaustedError) Error() string {
 	case e.Limit == 0:
 		sb.WriteString("; every block is claimed")
 	default:
-		fmt.Fprintf(&sb, "; node %s has %d blocks and its limit is %d (maxBlocksPerHost)", e.Node, e.Used, e.Limit)
+		fmt.Fprintf(&sb, "; node %s has reached its limit of blocks, %d of %d (maxBlocksPerHost)", e.Node, e.Used, e.Limit)
 	}
 	if !e.NextFree.IsZero() {
 		fmt.Fprintf(&sb, "; the first cooling address is free at %s (ipCooldownSeconds)", e.NextFree.UTC().Format(time.RFC3339))
@@ -97,8 +98,11 @@ func (s *search) noPool() error {
 	if len(s.sel.Skipped) == 0 {
 		fmt.Fprintf(&sb, "; there is no %s pool: create an IPPool", s.want.family)
 	}
-	return fmt.Errorf("%w: %s for node %s, namespace %q%s",
-		ErrNoPool, s.want.family, s.host.name, s.r.Namespace.Name, sb.String())
+	of := ""
+	if s.r.Namespace.Name != "" {
+		of = ", namespace " + s.r.Namespace.Name
+	}
+	return fmt.Errorf("%w: %s for node %s%s%s", ErrNoPool, s.want.family, s.host.name, of, sb.String())
 }
 
 // exhausted explains a search that found too little.
@@ -150,13 +154,23 @@ func (s *search) report(p pool.Pool, e *ExhaustedError) PoolReport {
 	return r
 }
 
-// refusal turns what a block says of a given address into a caller-facing error.
-func refusal(err error) error {
+// refusal turns what a block says of a given address into a caller-facing error
+// that says who has it.
+func (s *search) refusal(b block.Block, a netip.Addr, err error) error {
+	slot, _ := b.Slot(a)
+	who := string(slot.Handle) + string(slot.LastHandle)
+	if slot.Active.Pod != "" {
+		who = fmt.Sprintf("pod %s/%s", slot.Active.Namespace, slot.Active.Pod)
+	}
 	switch {
+	case errors.Is(err, block.ErrInUse) && slot.Unknown():
+		return fmt.Errorf("%w by an owner that cannot be read (see \"allod-agent check\")", ErrAddressInUse)
 	case errors.Is(err, block.ErrInUse):
-		return fmt.Errorf("%w: %w", ErrAddressInUse, err)
+		return fmt.Errorf("%w by %s on node %s, interface %s of container %q", ErrAddressInUse,
+			who, slot.Active.Node, slot.Active.IfName, slot.Active.ContainerID)
 	case errors.Is(err, block.ErrCooling):
-		return fmt.Errorf("%w: %w", ErrAddressCooling, err)
+		return fmt.Errorf("%w until %s: released by %s (ipCooldownSeconds)", ErrAddressCooling,
+			slot.Released.Add(s.v.config.IPCooldown).Format(time.RFC3339), who)
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
 	"github.com/allod/allod/ipam/datastore/memstore"
+	"github.com/allod/allod/ipam/pool"
 )
 
 // scenario is one operation of Client in one situation. Its run is repeated with
@@ -275,7 +276,9 @@ func otherScenarios() []scenario {
 			}
 			return err
 		}},
-		{method: "Ready", name: "a pool", setup: both, reads: true, run: func(w *world, c *Client) error { return c.Ready(w.t.Context()) }},
+		{method: "Ready", name: "a pool", setup: both, reads: true, run: func(w *world, c *Client) error {
+			return c.Ready(w.t.Context(), AutoAssignRequest{Num4: 1, Host: pool.Node{Name: "node-a"}, Use: pool.UseWorkload})
+		}},
 	}
 }
 

@@ -16,13 +16,13 @@ import (
 // the search to the blocks that node has to do with; "" searches all. Nothing
 // there is an empty answer, concluded from a consistent read.
 func (c *Client) IPsByHandle(ctx context.Context, h block.HandleID, node string) ([]Assignment, error) {
-	return c.assignmentsWhere(ctx, datastore.Query{Node: node}, func(s block.Slot) bool { return s.Handle == h })
+	return c.assignmentsWhere(ctx, c.of(node), func(s block.Slot) bool { return s.Handle == h })
 }
 
 // AttachmentIPs returns the addresses one interface of a sandbox holds on a node.
 // It never allocates (case R11).
 func (c *Client) AttachmentIPs(ctx context.Context, a block.Attachment, node string) ([]Assignment, error) {
-	return c.assignmentsWhere(ctx, datastore.Query{Node: node}, func(s block.Slot) bool { return s.Holds(a) })
+	return c.assignmentsWhere(ctx, c.of(node), func(s block.Slot) bool { return s.Holds(a) })
 }
 
 func (c *Client) assignmentsWhere(

@@ -2,33 +2,37 @@
 
 package ipam
 
-import (
-	"context"
-	"fmt"
+import "context"
 
-	"github.com/allod/allod/ipam/pool"
-)
-
-// Ready returns why no workload could be given an address now: the store cannot be
-// read, or no pool of either family hands out. It does not look at what is left.
-func (c *Client) Ready(ctx context.Context) error {
+// Ready returns why a request like r could not be served, whoever makes it: the
+// store cannot be read, or no pool of a family that r wants may serve it (without
+// counts: of either family). Namespace selectors are left out, and how much is left
+// is not looked at.
+func (c *Client) Ready(ctx context.Context, r AutoAssignRequest) error {
 	v, err := c.view(ctx)
 	if err != nil {
 		return err
 	}
-	var skipped []pool.Skipped
-	for _, p := range v.pools {
-		// Asked for by name and without selectors: what is left are the reasons
-		// that hold for every pod.
-		p.Spec.NodeSelector, p.Spec.NamespaceSelector = "", ""
-		sel := pool.Select([]pool.Pool{p}, pool.Request{Family: p.Family(), Requested: []string{p.Name}, Use: pool.UseWorkload})
-		if len(sel.Pools) > 0 {
-			return nil
+	for i := range v.pools {
+		v.pools[i].Spec.NamespaceSelector = "" // it depends on the pod
+	}
+	a := &assigner{c: c, v: v, r: r, host: &hostView{name: r.Host.Name}}
+	either := r.Num4+r.Num6 == 0
+	var refused error
+	for _, w := range r.wants() {
+		if !either && w.n == 0 {
+			continue
 		}
-		skipped = append(skipped, sel.Skipped...)
+		s := &search{assigner: a, want: w, sel: a.selection(w)}
+		switch open := len(s.sel.Pools) > 0; {
+		case open && either:
+			return nil
+		case !open:
+			refused = s.noPool()
+			if !either {
+				return refused
+			}
+		}
 	}
-	if len(skipped) == 0 {
-		return fmt.Errorf("%w: there is no IPPool", ErrNoPool)
-	}
-	return fmt.Errorf("%w: %v", ErrNoPool, skipped)
+	return refused
 }

@@ -149,7 +149,7 @@ func (c *Client) ReleaseByHandle(ctx context.Context, h block.HandleID, node str
 	if h == "" {
 		return nil, fmt.Errorf("release by handle: %w: no handle", ErrInvalid)
 	}
-	return c.releaseWhere(ctx, datastore.Query{Node: node}, func(_ netip.Addr, s block.Slot) bool { return s.Handle == h })
+	return c.releaseWhere(ctx, c.of(node), func(_ netip.Addr, s block.Slot) bool { return s.Handle == h })
 }
 
 // releaseWhere releases every address of the blocks in q that match says yes to.

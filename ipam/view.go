@@ -74,7 +74,7 @@ func (v *view) label(b block.Block, p pool.Pool) block.Block {
 }
 
 // hostView is what one host holds: every block with its affinity or one of its
-// allocations, and its affinities. It is consistent, so that what is missing from
+// allocations (with a sole host: every block), and its affinities. It is consistent, so that what is missing from
 // it is absent (INV-10).
 type hostView struct {
 	name       string
@@ -83,7 +83,7 @@ type hostView struct {
 }
 
 func (c *Client) hostView(ctx context.Context, name string) (*hostView, error) {
-	blocks, err := c.store.Blocks.List(ctx, datastore.Query{Node: name})
+	blocks, err := c.store.Blocks.List(ctx, c.of(name))
 	if err != nil {
 		return nil, fmt.Errorf("list blocks of node %s: %w", name, err)
 	}

@@ -38,7 +38,7 @@ older pool or blocks of another size, is warned about: the exit code is 0, and
 		Example: `  allod-agent apply -f pools.yaml
   allod-agent apply -f /etc/allod/manifests -f site.yaml
   cat pools.yaml | allod-agent apply -f -`,
-		Args: cobra.NoArgs,
+		Args: noArgs("apply takes its manifests with -f"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runApply(cmd, ds, files) },
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil,
@@ -58,9 +58,12 @@ func runApply(cmd *cobra.Command, ds config.Datastore, files []string) error {
 	if err != nil {
 		return nothingChanged(err)
 	}
-	db, err := ensureDB(ctx, ds)
+	db, created, err := ensureDB(ctx, ds)
 	if err != nil {
 		return err
+	}
+	if created {
+		fmt.Fprintf(cmd.ErrOrStderr(), "created the datastore %s\n", ds.Path)
 	}
 	var done []applied
 	var refused error
@@ -135,7 +138,7 @@ func reportApplied(out, errOut io.Writer, done []applied) error {
 	for _, a := range done {
 		fmt.Fprintf(&lines, "%s %s\n", a.ref, a.verb)
 		if a.warning != "" {
-			fmt.Fprintf(&warnings, "warning: %s hands out nothing: %s\n", a.ref, a.warning)
+			fmt.Fprintf(&warnings, "warning: %s %s\n", a.ref, a.warning)
 		}
 	}
 	if _, err := io.WriteString(out, lines.String()); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ctl holds the operator's verbs: apply, show and check. It reads one
+// Package ctl holds the operator's verbs: apply, delete, show and check. It reads one
 // consistent snapshot of a store, or changes it in one transaction, and prints.
 //
 // Its rules are the library's own: what an address counts as is pool.UsageOf,
@@ -12,6 +12,7 @@ package ctl
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -51,9 +52,19 @@ func ExitCode(err error) int {
 	return ExitError
 }
 
+// noArgs refuses arguments and says what is wanted instead.
+func noArgs(instead string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("argument %q is not expected: %s", args[0], instead)
+		}
+		return nil
+	}
+}
+
 // Commands returns the operator's verbs.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{applyCommand(), showCommand(), checkCommand()}
+	return []*cobra.Command{applyCommand(), deleteCommand(), showCommand(), checkCommand()}
 }
 
 // withDatastore gives cmd the datastore flags; ds holds them, loaded, when the

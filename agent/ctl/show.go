@@ -36,7 +36,7 @@ for the next pod. show never changes the datastore.`,
   allod-agent show --blocks
   allod-agent show --addresses -o json
   allod-agent show --ip 10.64.0.70`,
-		Args: cobra.NoArgs,
+		Args: noArgs("show takes flags: --pools, --blocks, --addresses or --ip"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	fs := cmd.Flags()

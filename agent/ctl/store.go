@@ -17,10 +17,12 @@ func openDB(ds config.Datastore) kv.DB {
 	return boltstore.New(ds.Path, boltstore.Options{})
 }
 
-// ensureDB creates the database of ds when there is none, and opens it.
-func ensureDB(ctx context.Context, ds config.Datastore) (kv.DB, error) {
-	if err := boltstore.Create(ctx, ds.Path); err != nil && !errors.Is(err, boltstore.ErrExists) {
-		return nil, err
+// ensureDB creates the database of ds when there is none, and opens it. created
+// says that there was none.
+func ensureDB(ctx context.Context, ds config.Datastore) (db kv.DB, created bool, err error) {
+	err = boltstore.Create(ctx, ds.Path)
+	if err != nil && !errors.Is(err, boltstore.ErrExists) {
+		return nil, false, err
 	}
-	return openDB(ds), nil
+	return openDB(ds), err == nil, nil
 }

@@ -141,7 +141,13 @@ func admission(ctx context.Context, s datastore.Store, done []applied, resized m
 	for _, e := range pools {
 		p := e.Value
 		i := slices.IndexFunc(done, func(a applied) bool { return a.ref == "ippool/"+p.Name })
-		if i < 0 || p.Status.Allocatable {
+		if i < 0 {
+			continue
+		}
+		if p.Spec.NodeSelector+p.Spec.NamespaceSelector != "" {
+			done[i].warning = "serves nobody: its selectors need labels, and an embedded store knows none"
+		}
+		if p.Status.Allocatable {
 			continue
 		}
 		if old, ok := resized[p.Name]; ok && p.Status.Reason == pool.ReasonBlockSizeConflict {
@@ -149,7 +155,7 @@ func admission(ctx context.Context, s datastore.Store, done []applied, resized m
 				done[i].ref, old, p.Spec.BlockSize, p.Status.Message))
 		}
 		if conflicts(p.Status) {
-			done[i].warning = p.Status.Reason + ": " + p.Status.Message
+			done[i].warning = "hands out nothing: " + p.Status.Reason + ": " + p.Status.Message
 		}
 	}
 	return errors.Join(errs...)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/allod/allod/cni/agentapi"
 	"github.com/allod/allod/cni/plugin"
@@ -34,12 +35,13 @@ func Direct(_ context.Context, c plugin.Conf) (agentapi.Backend, error) {
 		if name, err = os.Hostname(); err != nil {
 			return nil, fmt.Errorf("node name: %w (set ipam.nodeName)", err)
 		}
+		name = strings.ToLower(name) // as kubelet names its node
 	}
 	store := kv.New(boltstore.New(path, boltstore.Options{}), kv.Options{})
 	return &direct{
 		lock: hostLock{path: c.LockFile},
 		Service: Service{
-			IPAM: ipam.New(store, ipam.Options{}), Node: pool.Node{Name: name}, SoleHost: true,
+			IPAM: ipam.New(store, ipam.Options{SoleHost: true}), Node: pool.Node{Name: name},
 		},
 	}, nil
 }

@@ -28,7 +28,7 @@ type library interface {
 	AssignmentAttributes(ctx context.Context, a netip.Addr) (ipam.Attributes, error)
 	Detach(ctx context.Context, r ipam.DetachRequest) ([]netip.Addr, error)
 	DetachOthers(ctx context.Context, network, node string, valid []block.Attachment) ([]netip.Addr, error)
-	Ready(ctx context.Context) error
+	Ready(ctx context.Context, r ipam.AutoAssignRequest) error
 }
 
 // Service serves the CNI verbs of one node from a library. It implements
@@ -36,9 +36,6 @@ type library interface {
 type Service struct {
 	IPAM library
 	Node pool.Node
-	// SoleHost says that no other host uses the store. DEL and CHECK then look at
-	// every block, so that a host whose name has changed still finds its own.
-	SoleHost bool
 }
 
 var _ agentapi.Backend = (*Service)(nil)
@@ -73,7 +70,7 @@ func (s *Service) Add(ctx context.Context, r agentapi.AddRequest) (agentapi.AddR
 func (s *Service) Check(ctx context.Context, r agentapi.CheckRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	held, err := s.IPAM.AttachmentIPs(ctx, key(r.Attachment), s.scope())
+	held, err := s.IPAM.AttachmentIPs(ctx, key(r.Attachment), s.Node.Name)
 	if err != nil {
 		return coded(fmt.Errorf("CHECK %s: %w", r.Attachment, err))
 	}
@@ -118,7 +115,7 @@ func (s *Service) Del(ctx context.Context, r agentapi.DelRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err := s.IPAM.Detach(ctx, ipam.DetachRequest{
-		Attachment: key(r.Attachment), Namespace: r.Pod.Namespace, Pod: r.Pod.Name, PodUID: r.Pod.UID, Node: s.scope(),
+		Attachment: key(r.Attachment), Namespace: r.Pod.Namespace, Pod: r.Pod.Name, PodUID: r.Pod.UID, Node: s.Node.Name,
 	})
 	if err != nil {
 		return coded(fmt.Errorf("DEL %s: %w", r.Attachment, err))
@@ -142,20 +139,17 @@ func (s *Service) GC(ctx context.Context, r agentapi.GCRequest) error {
 }
 
 // Status implements agentapi.Backend.
-func (s *Service) Status(ctx context.Context) error {
+func (s *Service) Status(ctx context.Context, r agentapi.StatusRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := s.IPAM.Ready(ctx); err != nil {
+	err := s.IPAM.Ready(ctx, ipam.AutoAssignRequest{
+		Num4: r.Num4, Num6: r.Num6, Host: s.Node, Use: pool.UseWorkload, Pools4: r.Pools4, Pools6: r.Pools6,
+		NeedGateway: r.NeedGateway, BlockMask: r.BlockMask,
+	})
+	if err != nil {
 		return &agentapi.Error{Code: agentapi.CodeNotAvailable, Msg: fmt.Sprintf("STATUS: %v", err)}
 	}
 	return nil
-}
-
-func (s *Service) scope() string {
-	if s.SoleHost {
-		return ""
-	}
-	return s.Node.Name
 }
 
 func key(a agentapi.Attachment) block.Attachment { return block.Attachment(a) }
@@ -171,8 +165,11 @@ func owner(a agentapi.Attachment, p agentapi.Pod) block.Owner {
 // configuration is 7; all else may be different when the runtime tries again.
 func coded(err error) error {
 	code := agentapi.CodeTryAgain
-	for _, e := range []error{ipam.ErrNoPool, ipam.ErrNotInPool, ipam.ErrReserved, ipam.ErrInvalid} {
-		if errors.Is(err, e) {
+	for _, e := range []error{
+		ipam.ErrNoPool, ipam.ErrNotInPool, ipam.ErrReserved, ipam.ErrInvalid, ipam.ErrBlockLimit, ipam.ErrStrictAffinity,
+	} {
+		// An exhausted search may find something later, whatever setting ended it.
+		if errors.Is(err, e) && !errors.Is(err, ipam.ErrExhausted) {
 			code = agentapi.CodeBadConfig
 		}
 	}

@@ -101,9 +101,11 @@ func TestCheck(t *testing.T) {
 
 func TestCodes(t *testing.T) {
 	for want, errs := range map[uint][]error{
-		agentapi.CodeBadConfig: {ipam.ErrNoPool, ipam.ErrNotInPool, ipam.ErrReserved, ipam.ErrInvalid},
+		agentapi.CodeBadConfig: {
+			ipam.ErrNoPool, ipam.ErrNotInPool, ipam.ErrReserved, ipam.ErrInvalid, ipam.ErrBlockLimit, ipam.ErrStrictAffinity,
+		},
 		agentapi.CodeTryAgain: {
-			ipam.ErrExhausted, ipam.ErrBlockLimit, ipam.ErrStrictAffinity, ipam.ErrAddressInUse, ipam.ErrAddressCooling,
+			ipam.ErrExhausted, errors.Join(ipam.ErrExhausted, ipam.ErrBlockLimit), ipam.ErrAddressInUse, ipam.ErrAddressCooling,
 			ipam.ErrContention, ipam.ErrUnknownOutcome, memstore.ErrUnreachable, context.DeadlineExceeded,
 		},
 	} {
@@ -128,7 +130,7 @@ func TestUnreachableStore(t *testing.T) {
 			t.Errorf("%s: %v, want code 11", name, err)
 		}
 	}
-	if got := agentapi.AsError(s.Status(t.Context())); got == nil || got.Code != agentapi.CodeNotAvailable {
+	if got := agentapi.AsError(s.Status(t.Context(), agentapi.StatusRequest{})); got == nil || got.Code != agentapi.CodeNotAvailable {
 		t.Errorf("STATUS: %v, want code 50", got)
 	}
 }
@@ -152,11 +154,41 @@ func TestGC(t *testing.T) {
 	}
 }
 
-func TestStatusNeedsAPool(t *testing.T) {
-	mem := memstore.New(memstore.Options{})
-	s := &Service{IPAM: ipam.New(mem.Store(), ipam.Options{}), Node: pool.Node{Name: "n"}}
-	if got := agentapi.AsError(s.Status(t.Context())); got == nil || got.Code != agentapi.CodeNotAvailable {
-		t.Errorf("without a pool: %v, want code 50", got)
+// STATUS judges what the network asks for: its families and its pools.
+func TestStatus(t *testing.T) {
+	s, mem, _ := service(t) // one IPv4 pool
+	off := pool.Spec{CIDR: netip.MustParsePrefix("10.9.0.0/28"), Disabled: true}
+	if _, err := mem.Store().Pools.Create(t.Context(), "off", pool.Pool{Name: "off", Spec: off.WithDefaults()}); err != nil {
+		t.Fatal(err)
+	}
+	empty := &Service{IPAM: ipam.New(memstore.New(memstore.Options{}).Store(), ipam.Options{}), Node: pool.Node{Name: "n"}}
+	tests := []struct {
+		name string
+		s    *Service
+		r    agentapi.StatusRequest
+		says string
+	}{
+		{"IPv4", s, agentapi.StatusRequest{Num4: 1, NeedGateway: true}, ""},
+		{"an older plugin", s, agentapi.StatusRequest{}, ""},
+		{"IPv6", s, agentapi.StatusRequest{Num6: 1}, "there is no IPv6 pool"},
+		{"dual stack", s, agentapi.StatusRequest{Num4: 1, Num6: 1}, "there is no IPv6 pool"},
+		{"a pool that is missing", s, agentapi.StatusRequest{Num4: 1, Pools4: []string{"nope"}}, "nope"},
+		{"a pool that is disabled", s, agentapi.StatusRequest{Num4: 1, Pools4: []string{"off"}}, "disabled"},
+		{"no pool at all", empty, agentapi.StatusRequest{}, "create an IPPool"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.s.Status(t.Context(), tt.r)
+			if tt.says == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got := agentapi.AsError(err); got == nil || got.Code != agentapi.CodeNotAvailable || !strings.Contains(got.Error(), tt.says) {
+				t.Errorf("got %v, want code 50 that says %q", err, tt.says)
+			}
+		})
 	}
 }
 

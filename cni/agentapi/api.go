@@ -33,8 +33,8 @@ type Backend interface {
 	Del(ctx context.Context, r DelRequest) error
 	// GC releases this node's attachments of r.Network that r.Valid does not name.
 	GC(ctx context.Context, r GCRequest) error
-	// Status says whether an Add could be served now.
-	Status(ctx context.Context) error
+	// Status says whether an Add of this network could be served now.
+	Status(ctx context.Context, r StatusRequest) error
 }
 
 // Attachment names one interface of one sandbox on one network: the key of every
@@ -105,6 +105,17 @@ type CheckRequest struct {
 type DelRequest struct {
 	Attachment
 	Pod Pod `json:"pod,omitzero"`
+}
+
+// StatusRequest is what an Add of the network would ask for, as in AddRequest. All
+// zero, as an older plugin sends it, it means any address.
+type StatusRequest struct {
+	Num4        int      `json:"num4,omitempty"`
+	Num6        int      `json:"num6,omitempty"`
+	Pools4      []string `json:"pools4,omitempty"`
+	Pools6      []string `json:"pools6,omitempty"`
+	NeedGateway bool     `json:"needGateway,omitempty"`
+	BlockMask   bool     `json:"blockMask,omitempty"`
 }
 
 // GCRequest carries all attachments of a network that are still in use on this

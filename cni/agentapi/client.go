@@ -68,9 +68,9 @@ func (c *Client) GC(ctx context.Context, r GCRequest) error {
 	return err
 }
 
-// Status asks whether the agent can serve an Add.
-func (c *Client) Status(ctx context.Context) error {
-	_, err := call[none](ctx, c, pathStatus, none{})
+// Status asks whether the agent can serve an Add of a network.
+func (c *Client) Status(ctx context.Context, r StatusRequest) error {
+	_, err := call[none](ctx, c, pathStatus, r)
 	return err
 }
 

@@ -30,10 +30,10 @@ func (r *recorder) Add(_ context.Context, q AddRequest) (AddReply, error) {
 	r.got = q
 	return r.reply, r.err
 }
-func (r *recorder) Check(_ context.Context, q CheckRequest) error { r.got = q; return r.err }
-func (r *recorder) Del(_ context.Context, q DelRequest) error     { r.got = q; return r.err }
-func (r *recorder) GC(_ context.Context, q GCRequest) error       { r.got = q; return r.err }
-func (r *recorder) Status(context.Context) error                  { r.got = "status"; return r.err }
+func (r *recorder) Check(_ context.Context, q CheckRequest) error   { r.got = q; return r.err }
+func (r *recorder) Del(_ context.Context, q DelRequest) error       { r.got = q; return r.err }
+func (r *recorder) GC(_ context.Context, q GCRequest) error         { r.got = q; return r.err }
+func (r *recorder) Status(_ context.Context, q StatusRequest) error { r.got = q; return r.err }
 
 var (
 	eth0    = Attachment{Network: "k8s-pod-network", ContainerID: "3f9c", IfName: "eth0"}
@@ -94,11 +94,14 @@ func TestEveryRequestArrivesAsSent(t *testing.T) {
 			}
 			return err
 		}, add},
-		"check":              {func(ctx context.Context, b Backend) error { return b.Check(ctx, check) }, check},
-		"del without a pod":  {func(ctx context.Context, b Backend) error { return b.Del(ctx, del) }, del},
-		"gc":                 {func(ctx context.Context, b Backend) error { return b.GC(ctx, gc) }, gc},
-		"gc, nothing valid":  {func(ctx context.Context, b Backend) error { return b.GC(ctx, gcNone) }, gcNone},
-		"status has no body": {func(ctx context.Context, b Backend) error { return b.Status(ctx) }, "status"},
+		"check":             {func(ctx context.Context, b Backend) error { return b.Check(ctx, check) }, check},
+		"del without a pod": {func(ctx context.Context, b Backend) error { return b.Del(ctx, del) }, del},
+		"gc":                {func(ctx context.Context, b Backend) error { return b.GC(ctx, gc) }, gc},
+		"gc, nothing valid": {func(ctx context.Context, b Backend) error { return b.GC(ctx, gcNone) }, gcNone},
+		"status": {func(ctx context.Context, b Backend) error {
+			return b.Status(ctx, StatusRequest{Num6: 1, Pools6: []string{"v6"}, NeedGateway: true})
+		}, StatusRequest{Num6: 1, Pools6: []string{"v6"}, NeedGateway: true}},
+		"status of an older plugin": {func(ctx context.Context, b Backend) error { return b.Status(ctx, StatusRequest{}) }, StatusRequest{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &recorder{reply: reply}
@@ -126,7 +129,7 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 		"not running": {&Error{Code: CodeNotAvailable, Msg: "starting"}, Error{Code: CodeNotAvailable, Msg: "starting"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := serve(t, &recorder{err: c.err}).Status(t.Context())
+			err := serve(t, &recorder{err: c.err}).Status(t.Context(), StatusRequest{})
 			e, ok := errors.AsType[*Error](err)
 			if !ok {
 				t.Fatalf("got %T %v, want *Error", err, err)
@@ -199,7 +202,7 @@ func TestOnlyAFailedConnectIsNotConnected(t *testing.T) {
 func TestDeadlineIsNotAFailedConnect(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := NewClient(filepath.Join(t.TempDir(), "none")).Status(ctx)
+	err := NewClient(filepath.Join(t.TempDir(), "none")).Status(ctx, StatusRequest{})
 	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrNotConnected) {
 		t.Errorf("got %v", err)
 	}

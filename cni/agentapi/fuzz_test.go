@@ -82,7 +82,7 @@ func (b strictBackend) GC(_ context.Context, r GCRequest) error {
 	return nil
 }
 
-func (b strictBackend) Status(context.Context) error { return nil }
+func (b strictBackend) Status(context.Context, StatusRequest) error { return nil }
 
 // FuzzReply: whatever comes back, the client gives an answer or an error with a
 // code, and never takes a refusal for success.

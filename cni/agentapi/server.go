@@ -30,7 +30,7 @@ func Handler(b Backend) http.Handler {
 	handle(mux, pathCheck, func(ctx context.Context, r CheckRequest) (none, error) { return none{}, b.Check(ctx, r) })
 	handle(mux, pathDel, func(ctx context.Context, r DelRequest) (none, error) { return none{}, b.Del(ctx, r) })
 	handle(mux, pathGC, func(ctx context.Context, r GCRequest) (none, error) { return none{}, b.GC(ctx, r) })
-	handle(mux, pathStatus, func(ctx context.Context, _ none) (none, error) { return none{}, b.Status(ctx) })
+	handle(mux, pathStatus, func(ctx context.Context, r StatusRequest) (none, error) { return none{}, b.Status(ctx, r) })
 	return mux
 }
 

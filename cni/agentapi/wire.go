@@ -82,6 +82,13 @@ func (r AddRequest) validate() error {
 	return nil
 }
 
+func (r StatusRequest) validate() error {
+	if r.Num4 < 0 || r.Num6 < 0 || r.Num4 > maxAddrs || r.Num6 > maxAddrs {
+		return fmt.Errorf("num4, num6: %d and %d: want 0 to %d each", r.Num4, r.Num6, maxAddrs)
+	}
+	return nil
+}
+
 func (r CheckRequest) validate() error {
 	if err := r.Attachment.validate(); err != nil {
 		return err

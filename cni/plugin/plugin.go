@@ -143,7 +143,9 @@ func (p Plugin) status(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return p.with(ctx, c, statusTimeout, func(ctx context.Context, b agentapi.Backend) error { return b.Status(ctx) })
+	return p.with(ctx, c, statusTimeout, func(ctx context.Context, b agentapi.Backend) error {
+		return b.Status(ctx, statusRequest(c))
+	})
 }
 
 func parse(args *skel.CmdArgs, how strictness) (Conf, cniArgs, error) {

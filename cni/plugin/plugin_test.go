@@ -33,7 +33,7 @@ func (r *recorder) Add(ctx context.Context, q agentapi.AddRequest) (agentapi.Add
 func (r *recorder) Check(_ context.Context, q agentapi.CheckRequest) error { return r.keep(q) }
 func (r *recorder) Del(_ context.Context, q agentapi.DelRequest) error     { return r.keep(q) }
 func (r *recorder) GC(_ context.Context, q agentapi.GCRequest) error       { return r.keep(q) }
-func (r *recorder) Status(context.Context) error                           { return r.keep("status") }
+func (r *recorder) Status(context.Context, agentapi.StatusRequest) error   { return r.keep("status") }
 
 func over(r *recorder) Plugin {
 	return Plugin{Version: "test", Backend: func(context.Context, Conf) (agentapi.Backend, error) { return r, nil }}

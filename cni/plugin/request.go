@@ -7,17 +7,14 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"github.com/allod/allod/cni/agentapi"
 )
 
-// addRequest makes the request of an ADD. Without static addresses it asks for
-// one of each configured family. A static list decides how many of each there
-// are, but must have all the configured families and no other: else a dual-stack
-// pod would silently lose one (INV-11).
+// addRequest makes the request of an ADD: one address of each configured family,
+// or the static addresses, which replace the families.
 func addRequest(args *skel.CmdArgs, c Conf, a cniArgs) (agentapi.AddRequest, error) {
 	if c.NeedGateway && c.Mask == MaskHost {
 		return agentapi.AddRequest{}, &agentapi.Error{
@@ -30,56 +27,45 @@ func addRequest(args *skel.CmdArgs, c Conf, a cniArgs) (agentapi.AddRequest, err
 	if err != nil {
 		return agentapi.AddRequest{}, err
 	}
-	r := agentapi.AddRequest{
-		Attachment:  attachment(args, c),
-		Pod:         a.pod,
-		Addrs:       static,
-		Pools4:      c.IPv4Pools,
-		Pools6:      c.IPv6Pools,
-		NeedGateway: c.NeedGateway,
-		BlockMask:   c.Mask == MaskBlock,
+	want := statusRequest(c)
+	if len(static) > 0 {
+		want.Num4, want.Num6 = count(static, IPv4), count(static, IPv6)
+	}
+	return agentapi.AddRequest{
+		Attachment: attachment(args, c), Pod: a.pod, Addrs: static,
+		Num4: want.Num4, Num6: want.Num6, Pools4: want.Pools4, Pools6: want.Pools6,
+		NeedGateway: want.NeedGateway, BlockMask: want.BlockMask,
+	}, nil
+}
+
+// statusRequest is what the network asks for of a pod that wants nothing special.
+func statusRequest(c Conf) agentapi.StatusRequest {
+	r := agentapi.StatusRequest{
+		Pools4: c.IPv4Pools, Pools6: c.IPv6Pools, NeedGateway: c.NeedGateway, BlockMask: c.Mask == MaskBlock,
 	}
 	for _, f := range c.Families {
-		n := 1
-		if static != nil {
-			n = count(static, f)
-		}
 		if f == IPv4 {
-			r.Num4 = n
+			r.Num4 = 1
 		} else {
-			r.Num6 = n
+			r.Num6 = 1
 		}
 	}
-	return r, nil
+	return r
 }
 
 // staticList gives the static addresses, from whichever source has them.
 func staticList(c Conf, a cniArgs) ([]netip.Addr, error) {
-	static, source, code := c.static, "runtimeConfig.ips", agentapi.CodeBadConfig
-	if len(a.static) > 0 {
-		if len(static) > 0 {
-			return nil, &agentapi.Error{
-				Code:    agentapi.CodeBadEnvironment,
-				Msg:     "static addresses both in CNI_ARGS (IP) and in runtimeConfig.ips",
-				Details: "use one of the two",
-			}
-		}
-		static, source, code = a.static, "CNI_ARGS: IP", agentapi.CodeBadEnvironment
-	}
-	if len(static) == 0 {
-		return nil, nil
-	}
-	for _, f := range []Family{IPv4, IPv6} {
-		wanted := slices.Contains(c.Families, f)
-		if n := count(static, f); wanted != (n > 0) {
-			return nil, &agentapi.Error{
-				Code:    code,
-				Msg:     fmt.Sprintf("%s: %d %s addresses, but ipam.families is %s", source, n, f, familyNames(c.Families)),
-				Details: "give addresses of exactly these families, or change ipam.families",
-			}
+	switch {
+	case len(a.static) == 0:
+		return c.static, nil
+	case len(c.static) > 0:
+		return nil, &agentapi.Error{
+			Code:    agentapi.CodeBadEnvironment,
+			Msg:     "static addresses both in CNI_ARGS (IP) and in runtimeConfig.ips",
+			Details: "use one of the two",
 		}
 	}
-	return static, nil
+	return a.static, nil
 }
 
 // checkRequest makes the request of a CHECK: the addresses are prevResult's.
@@ -131,12 +117,4 @@ func count(as []netip.Addr, f Family) int {
 		}
 	}
 	return n
-}
-
-func familyNames(fs []Family) string {
-	var names []string
-	for _, f := range fs {
-		names = append(names, string(f))
-	}
-	return strings.Join(names, ", ")
 }

@@ -54,6 +54,13 @@ func TestAddRequest(t *testing.T) {
 		"static, both families": {dual, "IP=10.0.0.5,fd00::5,fd00::6", agentapi.AddRequest{
 			Attachment: eth0, Num4: 1, Num6: 2, Addrs: addrs("10.0.0.5", "fd00::5", "fd00::6"), Pools4: []string{"a"}, Pools6: []string{"b"},
 		}},
+		"static replaces the families: one of two": {dual, "IP=10.0.0.5", agentapi.AddRequest{
+			Attachment: eth0, Num4: 1, Addrs: addrs("10.0.0.5"), Pools4: []string{"a"}, Pools6: []string{"b"},
+		}},
+		"static replaces the families: another": {
+			ips(conf(""), `["fd00::5"]`), "",
+			agentapi.AddRequest{Attachment: eth0, Num6: 1, Addrs: addrs("fd00::5")},
+		},
 		"ptp, block": {
 			strings.Replace(conf(`"mask":"block"`), "macvlan", "ptp", 1), "",
 			agentapi.AddRequest{Attachment: eth0, Num4: 1, NeedGateway: true, BlockMask: true},
@@ -81,11 +88,8 @@ func TestAddRequest(t *testing.T) {
 		code        uint
 		message     string
 	}{
-		"static twice":             {ips(conf(""), `["10.0.0.5"]`), "IP=10.0.0.5", agentapi.CodeBadEnvironment, "both in CNI_ARGS (IP) and in runtimeConfig.ips"},
-		"INV-11: half a dual list": {dual, "IP=10.0.0.5", agentapi.CodeBadEnvironment, "CNI_ARGS: IP: 0 IPv6 addresses"},
-		"static of other family":   {ips(conf(""), `["fd00::5"]`), "", agentapi.CodeBadConfig, "runtimeConfig.ips: 0 IPv4 addresses"},
-		"one family too many":      {conf(""), "IP=10.0.0.5,fd00::5", agentapi.CodeBadEnvironment, "CNI_ARGS: IP: 1 IPv6 addresses"},
-		"ptp, host":                {strings.Replace(conf(`"mask":"host"`), "macvlan", "ptp", 1), "", agentapi.CodeBadConfig, "ipam.mask"},
+		"static twice": {ips(conf(""), `["10.0.0.5"]`), "IP=10.0.0.5", agentapi.CodeBadEnvironment, "both in CNI_ARGS (IP) and in runtimeConfig.ips"},
+		"ptp, host":    {strings.Replace(conf(`"mask":"host"`), "macvlan", "ptp", 1), "", agentapi.CodeBadConfig, "ipam.mask"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := cmdArgs(c.stdin, c.args)

@@ -89,6 +89,9 @@ func (p Pool) ValidateChange(old Pool) error {
 // Validate returns everything that is wrong with r as joined errors.
 func (r Reservation) Validate() error {
 	errs := []error{validateName(r.Name)}
+	if len(r.CIDRs) == 0 {
+		errs = append(errs, errors.New("spec.reservedCIDRs: empty; name at least one CIDR"))
+	}
 	for i, c := range r.CIDRs {
 		if err := canonical(c); err != nil {
 			errs = append(errs, fmt.Errorf("spec.reservedCIDRs[%d]: %w", i, err))

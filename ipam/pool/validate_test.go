@@ -193,7 +193,7 @@ func TestReservationValidate(t *testing.T) {
 	}{
 		{"nested, both families", Reservation{"a", cidrs("10.0.0.0/8", "10.0.0.0/24", "10.0.0.7/32", "fd00::/64")}, nil},
 		{"anything may be reserved", Reservation{"a", cidrs("0.0.0.0/0", "255.255.255.255/32", "ff00::/8")}, nil},
-		{"nothing reserved", Reservation{"a", nil}, nil},
+		{"nothing reserved", Reservation{"a", nil}, []string{"spec.reservedCIDRs: empty; name at least one CIDR"}},
 		{"each fault by its index", Reservation{"A", []netip.Prefix{cidr("10.0.0.0/8"), cidr("10.0.0.1/8"), {}}}, []string{
 			`metadata.name: "A"`, "spec.reservedCIDRs[1]: 10.0.0.1/8 has host bits set; write 10.0.0.0/8", "spec.reservedCIDRs[2]: missing or not a CIDR",
 		}},

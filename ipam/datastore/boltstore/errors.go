@@ -44,7 +44,8 @@ func explain(path string, err error) error {
 	case errors.Is(err, ErrDamaged):
 		advice = "; the file was left as it is: restore it from a backup"
 	case errors.Is(err, ErrNotStore):
-		advice = "; the file was left as it is: give the path of a store, or move the file away"
+		advice = "; the file was left as it is: give the path of a store. If it was one, restore it from a backup: " +
+			"a new store knows nothing of the addresses in use"
 	case errors.Is(err, ErrNewer):
 		advice = ": use that version of Allod"
 	case errors.Is(err, fs.ErrPermission):

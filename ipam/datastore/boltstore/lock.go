@@ -5,6 +5,7 @@ package boltstore
 import (
 	"context"
 	"errors"
+	"os"
 	"syscall"
 
 	"github.com/allod/allod/ipam/datastore/filelock"
@@ -22,6 +23,9 @@ const (
 // the time a write took a second, and with the turn it waits for those who read
 // already.
 func lockStore(ctx context.Context, path string, exclusive bool) (func(), error) {
+	if err := refuseForeign(path); err != nil {
+		return nil, err
+	}
 	pass, err := filelock.Acquire(ctx, path+turnSuffix, true)
 	if err == nil {
 		defer pass()
@@ -34,4 +38,24 @@ func lockStore(ctx context.Context, path string, exclusive bool) (func(), error)
 		return func() {}, nil // nobody can write here, nor has anybody who locked
 	}
 	return nil, err
+}
+
+// refuseForeign returns ErrNotStore for a file that nobody has locked yet and that
+// is not a bbolt file, so that no lock file is left beside somebody else's file.
+// It is no verification: that happens under the lock.
+func refuseForeign(path string) error {
+	if _, err := os.Lstat(path + lockSuffix); err == nil {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil // absent, or the lock's own error says it better
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	_, err = findPageSize(f, uint64(max(info.Size(), 0)))
+	return err
 }

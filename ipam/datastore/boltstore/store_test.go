@@ -337,3 +337,27 @@ func fill(t testing.TB, db *DB) (content, uint64) {
 	}
 	return c, rev
 }
+
+// A file of somebody else gets no lock files beside it: "/etc/passwd.lock" means
+// something to others.
+func TestForeignFileIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "passwd")
+	if err := os.WriteFile(path, []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db := New(path, Options{})
+	for name, err := range map[string]error{
+		"View":   db.View(t.Context(), func(kv.Tx) error { return nil }),
+		"Update": db.Update(t.Context(), func(kv.Tx) error { return nil }),
+		"Create": Create(t.Context(), path),
+	} {
+		if err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("files are left beside it: %v, %v", entries, err)
+	}
+}

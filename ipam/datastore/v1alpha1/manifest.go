@@ -4,9 +4,11 @@ package v1alpha1
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
@@ -94,7 +96,7 @@ func decodeDocument(doc []byte) (Object, error) {
 	}
 	strict, err := kjson.UnmarshalStrict(j, o)
 	if err != nil {
-		return nil, err
+		return nil, plainTypeError(err)
 	}
 	if strict != nil {
 		return nil, errors.Join(strict...)
@@ -115,7 +117,10 @@ func decodeDocument(doc []byte) (Object, error) {
 func newObject(j []byte) (Object, error) {
 	var t metav1.TypeMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(j, &t); err != nil {
-		return nil, err
+		return nil, plainTypeError(err)
+	}
+	if t.Kind == "" {
+		return nil, fmt.Errorf("kind: missing; want %s, %s or %s", KindPool, KindReservation, KindConfiguration)
 	}
 	if t.APIVersion != APIVersion {
 		return nil, fmt.Errorf("apiVersion: %q; this version reads %s", t.APIVersion, APIVersion)
@@ -130,6 +135,33 @@ func newObject(j []byte) (Object, error) {
 	}
 	return nil, fmt.Errorf("kind: %q cannot be applied; %s, %s and %s can",
 		t.Kind, KindPool, KindReservation, KindConfiguration)
+}
+
+// plainTypeError says which field has a value of the wrong type, without Go's words.
+func plainTypeError(err error) error {
+	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case !ok:
+		return err
+	case e.Field == "":
+		return fmt.Errorf("a %s, not an object with apiVersion, kind, metadata and spec", e.Value)
+	}
+	return fmt.Errorf("%s: want %s, have a %s", e.Field, kindOfValue(e.Type), e.Value)
+}
+
+// kindOfValue is what YAML calls a value of type t.
+func kindOfValue(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint64:
+		return "a number"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	}
+	return "a string"
 }
 
 // splitDocuments cuts at the markers "---" and "..." of YAML and drops what is
