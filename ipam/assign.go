@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
@@ -43,6 +44,26 @@ func (r AutoAssignRequest) validate() error {
 		return fmt.Errorf("%w: no allocation type", ErrInvalid)
 	case r.Host.Name == "":
 		return fmt.Errorf("%w: no node name", ErrInvalid)
+	}
+	return legible(r.Owner, r.Host.Name)
+}
+
+// maxName bounds every name that is recorded with an allocation: the longest that
+// Kubernetes allows. A block has one size; its slots must not.
+const maxName = 253
+
+// legible refuses names that could not be written down and found again.
+func legible(o block.Owner, node string) error {
+	for what, s := range map[string]string{
+		"network": o.Network, "namespace": o.Namespace, "pod": o.Pod, "pod UID": o.PodUID, "container ID": o.ContainerID,
+		"interface": o.IfName, "VM": o.VM, "VMI UID": o.VMIUID, "node UID": o.NodeUID, "node": node,
+	} {
+		if len(s) > maxName {
+			return fmt.Errorf("%w: the name of the %s has %d bytes, at most %d are recorded", ErrInvalid, what, len(s), maxName)
+		}
+		if !utf8.ValidString(s) {
+			return fmt.Errorf("%w: the name of the %s is not UTF-8: %q", ErrInvalid, what, s)
+		}
 	}
 	return nil
 }
@@ -88,8 +109,9 @@ type assigner struct {
 	v    *view
 	host *hostView
 	r    AutoAssignRequest
-	kept []Assignment // held before the request; fail leaves them alone
-	got  []Assignment // taken by the request; fail gives them back
+	kept []Assignment // held before the request
+	got  []Assignment // taken by the request
+	done []*taking    // what took them; fail undoes it
 	// known are the affinities of every owner, read when a claim needs them.
 	known []affinityEntry
 	// unsure are takings whose write has an unknown outcome; fail fences them.
@@ -238,8 +260,17 @@ func (a *assigner) record(t *taking, e blockEntry, err error) error {
 		return err
 	}
 	a.host.saw(e)
-	a.got = append(a.got, t.assignments(e)...)
+	a.took(t, e)
 	return nil
+}
+
+// took enters what t took from e, if anything.
+func (a *assigner) took(t *taking, e blockEntry) {
+	if len(t.planned) > 0 {
+		t.uid = e.UID
+		a.done = append(a.done, t)
+		a.got = append(a.got, t.assignments(e)...)
+	}
 }
 
 // take is what an automatic assignment wants from a block.

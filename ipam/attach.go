@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
@@ -50,8 +51,10 @@ func (r *AttachRequest) complete() error {
 // and still satisfies the request is returned again, which also completes an
 // earlier attempt that was cut short. The address of the same pod interface on the
 // same node under an older container ID is taken over, if the pod's UID is known
-// (case R3); one that does not satisfy the request is given back. All that was
-// asked for or nothing (INV-11); errors as for AutoAssign and AssignIP.
+// (case R3); one that does not satisfy the request is given back once the request
+// is served. All that was asked for or nothing (INV-11): a request that fails gives
+// back what it took and leaves what was there as it was. Errors as for AutoAssign
+// and AssignIP.
 //
 // Two calls for one attachment must not run at the same time: the caller
 // serialises them.
@@ -79,9 +82,26 @@ func (c *Client) Attach(ctx context.Context, r AttachRequest) (Assigned, error) 
 }
 
 func (a *assigner) attach(ctx context.Context, given []netip.Addr) error {
-	if err := a.reuse(ctx, given); err != nil {
+	ours, stale, err := a.reuse(ctx, given)
+	if err != nil {
 		return err
 	}
+	err = a.rest(ctx, given)
+	if len(stale) > 0 && errors.Is(err, ErrExhausted) {
+		// What the pod had in a sandbox that is dead may be all that is left.
+		if err = a.giveBack(ctx, stale); err == nil {
+			stale = nil
+			err = a.rest(ctx, given)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return a.giveBack(ctx, slices.Concat(ours, stale))
+}
+
+// rest takes what the request still lacks.
+func (a *assigner) rest(ctx context.Context, given []netip.Addr) error {
 	have := a.assigned()
 	for _, addr := range given {
 		if !slices.ContainsFunc(have.All(), func(h Assignment) bool { return h.Addr == addr }) {
@@ -102,39 +122,9 @@ func (a *assigner) attach(ctx context.Context, given []netip.Addr) error {
 	return nil
 }
 
-// holding is an address that the attachment has, or that its pod had before.
-type holding struct {
-	Assignment
-	slot block.Slot
-	ours bool // held under this container ID
-}
-
-// reuse keeps or takes over the holdings that satisfy the request and gives the
-// others back, so that their addresses can serve it.
-func (a *assigner) reuse(ctx context.Context, given []netip.Addr) error {
-	var drop []Release
-	n := map[pool.Family]int{pool.V4: a.r.Num4, pool.V6: a.r.Num6}
-	for _, h := range a.holdings() {
-		p, ok := a.satisfies(h, given)
-		family := pool.FamilyOf(h.Addr)
-		if !ok || n[family] == 0 {
-			drop = append(drop, h.release())
-			continue
-		}
-		h.Pool = p
-		if h.ours {
-			a.kept = append(a.kept, h.Assignment)
-			n[family]--
-			continue
-		}
-		took, err := a.takeOver(ctx, h)
-		if err != nil {
-			return err
-		}
-		if took {
-			n[family]--
-		}
-	}
+// giveBack releases addresses that do not satisfy the request, once it is served:
+// a request that fails leaves what is in use alone (INV-2).
+func (a *assigner) giveBack(ctx context.Context, drop []Release) error {
 	if len(drop) == 0 {
 		return nil
 	}
@@ -147,6 +137,45 @@ func (a *assigner) reuse(ctx context.Context, given []netip.Addr) error {
 	}
 	a.host = host
 	return nil
+}
+
+// holding is an address that the attachment has, or that its pod had before.
+type holding struct {
+	Assignment
+	slot block.Slot
+	ours bool // held under this container ID
+}
+
+// reuse keeps or takes over the holdings that satisfy the request. It returns the
+// others: the attachment's own, and those of the pod's older sandboxes.
+func (a *assigner) reuse(ctx context.Context, given []netip.Addr) (ours, stale []Release, err error) {
+	n := map[pool.Family]int{pool.V4: a.r.Num4, pool.V6: a.r.Num6}
+	for _, h := range a.holdings() {
+		p, ok := a.satisfies(h, given)
+		family := pool.FamilyOf(h.Addr)
+		switch {
+		case (!ok || n[family] == 0) && h.ours:
+			ours = append(ours, h.release())
+			continue
+		case !ok || n[family] == 0:
+			stale = append(stale, h.release())
+			continue
+		}
+		h.Pool = p
+		if h.ours && h.slot.Active == a.r.Owner {
+			a.kept = append(a.kept, h.Assignment)
+			n[family]--
+			continue
+		}
+		took, err := a.takeOver(ctx, h)
+		if err != nil {
+			return nil, nil, err
+		}
+		if took {
+			n[family]--
+		}
+	}
+	return ours, stale, nil
 }
 
 // holdings returns the attachment's own addresses first, then those its pod has
@@ -163,7 +192,7 @@ func (a *assigner) holdings() []holding {
 			case s.Holds(a.r.Owner.Attachment()):
 				h.ours = true
 				ours = append(ours, h)
-			case s.Active.SamePod(a.r.Owner):
+			case a.samePod(s.Active):
 				stale = append(stale, h)
 			}
 		}
@@ -171,23 +200,35 @@ func (a *assigner) holdings() []holding {
 	return append(ours, stale...)
 }
 
-// satisfies reports whether a new request could have been answered with h.
+// samePod reports whether o is the request's pod in an older sandbox. A sole host
+// is the same whatever its name was.
+func (a *assigner) samePod(o block.Owner) bool {
+	if a.c.sole {
+		o.Node = a.r.Owner.Node
+	}
+	return o.SamePod(a.r.Owner)
+}
+
+// satisfies reports whether h will do for the request, and which pool it is of.
+// What the attachment has already will, unless the request itself rules it out: a
+// pool that has been disabled since takes no address away from those who have one.
+// What is taken over must be what a new request could be given.
 func (a *assigner) satisfies(h holding, given []netip.Addr) (pool.Pool, bool) {
-	if len(given) > 0 {
-		if !slices.Contains(given, h.Addr) {
-			return pool.Pool{}, false
-		}
-		_, p, err := a.searchFor(h.Addr)
+	p, ok := a.v.poolOf(h.Block)
+	switch {
+	case !ok || len(given) > 0 && !slices.Contains(given, h.Addr):
+		return pool.Pool{}, false
+	case !h.ours && len(given) > 0:
+		_, _, err := a.searchFor(h.Addr)
 		return p, err == nil
 	}
 	for _, w := range a.r.wants() {
-		if w.family != pool.FamilyOf(h.Addr) {
-			continue
-		}
-		for _, p := range a.selection(w).Pools {
-			if p.Spec.CIDR.Contains(h.Addr) {
-				return p, true
-			}
+		switch {
+		case w.family != pool.FamilyOf(h.Addr):
+		case h.ours:
+			return p, len(given) > 0 || p.Named(w.pools)
+		default:
+			return p, slices.ContainsFunc(a.selection(w).Pools, func(q pool.Pool) bool { return q.Name == p.Name })
 		}
 	}
 	return pool.Pool{}, false
@@ -213,6 +254,15 @@ func (a *assigner) takeOver(ctx context.Context, h holding) (bool, error) {
 		}
 		return next, []block.Allocation{got}, err
 	})
+	t.restore = func(b block.Block, now time.Time) (block.Block, bool) {
+		if len(t.planned) == 0 {
+			return b, false
+		}
+		next, _, err := b.SetOwner(h.Addr,
+			block.OwnerUpdate{Handle: &h.slot.Handle, Active: &h.slot.Active},
+			block.OwnerPrecondition{Seq: t.planned[0].Seq, Handle: a.r.Handle}, now)
+		return next, err == nil
+	}
 	e := a.host.blocks[a.host.block(h.Block)]
 	written, err := update(ctx, a.c.backoff, a.c.store.Blocks, h.Block, &e, t.change)
 	if errors.Is(err, datastore.ErrNotFound) {

@@ -352,3 +352,125 @@ func TestAttachSurvivesARenamedHost(t *testing.T) {
 	}
 	w.verify()
 }
+
+// disable closes or opens a pool the way an operator does.
+func (w *world) disable(name string, off bool) {
+	w.t.Helper()
+	e, err := w.mem.Store().Pools.Get(w.t.Context(), name)
+	if err == nil {
+		e.Value.Spec.Disabled = off
+		_, err = w.mem.Store().Pools.Update(w.t.Context(), e)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// INV-2: a repeated ADD never costs the attachment the address it has: not because
+// its pool was disabled since, and not because the repetition fails.
+func TestAttachRepeatedKeepsWhatItHas(t *testing.T) {
+	o := pod("node-a", "u1", "c1")
+	tests := map[string]struct {
+		setup  func(*world)
+		change func(*AttachRequest)
+		fails  error
+	}{
+		"pool disabled since":        {func(w *world) { w.disable("v4", true) }, func(*AttachRequest) {}, nil},
+		"pool disabled, other asked": {func(w *world) { w.disable("v4", true) }, func(r *AttachRequest) { r.Pools4 = []string{"nope"} }, ErrNoPool},
+		"given address in use": {func(w *world) { w.mustAttach(pod("node-b", "u2", "c2"), 1, 0) }, func(r *AttachRequest) {
+			r.Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.9")}
+		}, ErrAddressInUse},
+		"second family missing": {func(*world) {}, func(r *AttachRequest) { r.Num6 = 1 }, ErrNoPool},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.pool("v4", "10.0.0.0/29", size(30))
+			w.mustAttach(o, 1, 0)
+			tt.setup(w)
+			r := request(o, 1, 0)
+			tt.change(&r)
+			if len(r.Addrs) > 0 { // the address that the other pod got
+				r.Addrs = w.ledger[pod("node-b", "u2", "c2").Attachment()]
+			}
+			if _, err := w.attach(w.c, r); !errors.Is(err, tt.fails) {
+				t.Fatalf("got %v, want %v", err, tt.fails)
+			}
+			w.verify()
+		})
+	}
+}
+
+// A take-over that fails in the end puts the old sandbox's record back as it was.
+func TestAttachFailedTakeOverIsUndone(t *testing.T) {
+	w := newWorld(t)
+	w.pool("v4", "10.0.0.0/29", size(30))
+	w.pool("v6", "fd00::/124", size(124))
+	old := pod("node-a", "u1", "s1")
+	w.mustAttach(old, 1, 1)
+	w.disable("v6", true)
+	if _, err := w.attach(w.c, request(pod("node-a", "u1", "s2"), 1, 1)); !errors.Is(err, ErrNoPool) {
+		t.Fatalf("got %v, want ErrNoPool", err)
+	}
+	w.verify() // both addresses are s1's still
+	w.mustDetach(pod("node-a", "u1", "s2"))
+	w.verify()
+	w.mustDetach(old)
+	w.verify()
+}
+
+// The record follows who the attachment is said to be: an old pod UID must not let
+// a later sandbox of the old pod take the address over.
+func TestAttachRepeatedUnderAnotherPodUID(t *testing.T) {
+	w := newWorld(t)
+	w.pool("v4", "10.0.0.0/29", size(30))
+	first, second := pod("node-a", "u1", "c1"), pod("node-a", "u2", "c1")
+	a := w.mustAttach(first, 1, 0)
+	if b := w.mustAttach(second, 1, 0); !slices.Equal(a, b) {
+		t.Fatalf("the attachment's address changed from %v to %v", a, b)
+	}
+	if c := w.mustAttach(pod("node-a", "u1", "c2"), 1, 0); c[0] == a[0] {
+		t.Fatalf("%s was taken from u2 for u1 (INV-1)", a[0])
+	}
+	w.verify()
+}
+
+// A network and container ID that read like a namespace and pod do not make a
+// sandbox's slot one of the workload form.
+func TestDetachWorkloadFormIsNoSandbox(t *testing.T) {
+	w := newWorld(t)
+	w.pool("v4", "10.0.0.0/29", size(30))
+	o := pod("node-a", "same", "p.q")
+	o.Network = "n"
+	w.mustAttach(o, 1, 0)
+	got, err := w.c.Detach(t.Context(), DetachRequest{
+		Attachment: block.Attachment{Network: "n", ContainerID: "other", IfName: "eth0"},
+		Namespace:  "n", Pod: "p.q", PodUID: "same", Node: "node-a",
+	})
+	if err != nil || len(got) != 0 {
+		t.Errorf("released %v, %v", got, err)
+	}
+	w.verify()
+}
+
+// Names that would make a block grow without bound, or that could not be found
+// again in a list, are refused.
+func TestAttachRefusesIllegibleNames(t *testing.T) {
+	for name, set := range map[string]func(*block.Owner){
+		"long network":     func(o *block.Owner) { o.Network = strings.Repeat("n", 254) },
+		"long container":   func(o *block.Owner) { o.ContainerID = strings.Repeat("c", 1<<20) },
+		"not UTF-8":        func(o *block.Owner) { o.IfName = "e\xff" },
+		"host not in UTF8": func(o *block.Owner) { o.Node = "b\xff" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.pool("v4", "10.0.0.0/29", size(30))
+			o := pod("node-a", "u", "c")
+			set(&o)
+			if _, err := w.attach(w.c, request(o, 1, 0)); !errors.Is(err, ErrInvalid) {
+				t.Errorf("got %v, want ErrInvalid", err)
+			}
+			w.verify()
+		})
+	}
+}

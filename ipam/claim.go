@@ -151,8 +151,7 @@ func (a *assigner) claimWith(ctx context.Context, t *taking, seen *blockEntry) (
 	}
 	if err != nil {
 		// The addresses are ours and nobody knows yet: they go back.
-		a.got = append(a.got, t.assignments(e)...)
-		t.planned = nil
+		a.took(t, e)
 	}
 	return e, err
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/allod/allod/ipam/block"
 )
@@ -37,7 +36,8 @@ func (c *Client) Detach(ctx context.Context, r DetachRequest) ([]netip.Addr, err
 			return false
 		}
 		return s.Holds(r.Attachment) ||
-			r.PodUID != "" && r.PodUID == s.Active.PodUID && s.Handle == workload && s.Active.Network == r.Network
+			s.Active.ContainerID == "" && r.PodUID != "" && r.PodUID == s.Active.PodUID &&
+				s.Handle == workload && s.Active.Network == r.Network
 	})
 }
 
@@ -48,9 +48,13 @@ func (c *Client) DetachOthers(ctx context.Context, network, node string, valid [
 	if network == "" || node == "" {
 		return nil, fmt.Errorf("detach others: %w: needs a network and a node", ErrInvalid)
 	}
+	keep := make(map[block.Attachment]bool, len(valid))
+	for _, a := range valid {
+		keep[a] = true
+	}
 	return c.releaseWhere(ctx, c.of(node), func(_ netip.Addr, s block.Slot) bool {
 		key := s.Active.Attachment()
 		return s.Type == block.Workload && s.Active.Node == node && key.Network == network && key.ContainerID != "" &&
-			s.Handle == SandboxHandle(key.Network, key.ContainerID) && !slices.Contains(valid, key)
+			s.Handle == SandboxHandle(key.Network, key.ContainerID) && !keep[key]
 	})
 }

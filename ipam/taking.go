@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
@@ -28,6 +30,10 @@ type taking struct {
 	take    takeFunc
 	prepare func(block.Block) (block.Block, bool)
 	planned []block.Allocation
+	uid     string // of the block object that planned is in
+	// restore puts back what was there before, for a taking that took from somebody;
+	// nil releases what was taken.
+	restore func(b block.Block, now time.Time) (next block.Block, changed bool)
 	created bool           // the write that was lost may be the block's creation
 	owner   block.Affinity // of the block that was to be created
 }
@@ -85,12 +91,43 @@ func (t *taking) assignments(e blockEntry) []Assignment {
 	return out
 }
 
+// revert takes back what t wrote, as far as it is still as t left it. It reports
+// false when nothing of it is there.
+func (t *taking) revert(b block.Block) (block.Block, bool) {
+	now := t.c.clock.Now()
+	if t.restore != nil {
+		return t.restore(b, now)
+	}
+	rs := make([]block.Release, 0, len(t.planned))
+	for _, p := range t.planned {
+		rs = append(rs, block.Release{Addr: p.Addr, Seq: p.Seq, Handle: t.handle})
+	}
+	next, outcomes := b.Release(rs, now)
+	return next, slices.Contains(outcomes, block.Released)
+}
+
+// undo reverts a write of t that is known to be there. Somebody who has changed
+// the allocation since keeps it (INV-8).
+func (t *taking) undo(ctx context.Context) error {
+	_, err := update(ctx, t.c.backoff, t.c.store.Blocks, t.cidr, nil, func(e blockEntry) (block.Block, bool, error) {
+		next, changed := t.revert(e.Value)
+		if !changed || e.UID != t.uid {
+			return e.Value, false, nil
+		}
+		return t.v.label(next, t.pool), true, e.Value.Writable()
+	})
+	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		return fmt.Errorf("undo in block %s: %w", t.cidr, err)
+	}
+	return nil
+}
+
 // fence makes sure that what t planned is not in its block and can no longer get
-// there: it is released, and the block is written once more, or created, so that a
+// there: it is reverted, and the block is written once more, or created, so that a
 // late request misses (INV-7).
 func (t *taking) fence(ctx context.Context) error {
 	undo := func(e blockEntry) (block.Block, bool, error) {
-		next, _ := e.Value.Release(releases(t.handle, t.planned), t.c.clock.Now())
+		next, _ := t.revert(e.Value)
 		return t.v.label(next.Fence(t.c.clock.Now()), t.pool), true, e.Value.Writable()
 	}
 	var err error
@@ -109,14 +146,6 @@ func (t *taking) fence(ctx context.Context) error {
 	return nil
 }
 
-func releases(h block.HandleID, as []block.Allocation) []block.Release {
-	rs := make([]block.Release, 0, len(as))
-	for _, a := range as {
-		rs = append(rs, block.Release{Addr: a.Addr, Seq: a.Seq, Handle: h})
-	}
-	return rs
-}
-
 // fail undoes what the request took and returns err together with what could not
 // be undone. It has a deadline of its own: the request's may be why it failed
 // (case R8).
@@ -127,16 +156,9 @@ func (a *assigner) fail(ctx context.Context, err error) error {
 	for _, t := range a.unsure {
 		errs = append(errs, t.fence(ctx))
 	}
-	rs := make([]Release, 0, len(a.got))
-	for _, g := range a.got {
-		rs = append(rs, Release{
-			Release: block.Release{Addr: g.Addr, Seq: g.Seq, Handle: a.r.Handle, BlockUID: g.BlockUID},
-			Block:   g.Block,
-		})
+	for _, t := range a.done {
+		errs = append(errs, t.undo(ctx))
 	}
-	if _, undo := a.c.ReleaseIPs(ctx, rs); undo != nil {
-		errs = append(errs, fmt.Errorf("undo: %w", undo))
-	}
-	a.got, a.unsure = nil, nil
+	a.done, a.unsure = nil, nil
 	return errors.Join(errs...)
 }

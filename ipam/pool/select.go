@@ -170,3 +170,12 @@ func unroutable(p Pool, r Request) string {
 	}
 	return ""
 }
+
+// Named reports whether one of the requested names or CIDRs is p's; an empty list
+// names every pool.
+func (p Pool) Named(requested []string) bool {
+	return len(requested) == 0 || slices.ContainsFunc(requested, func(want string) bool {
+		match, reason := matcher(want)
+		return reason == "" && match(p)
+	})
+}
