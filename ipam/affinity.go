@@ -22,6 +22,10 @@ func (c *Client) ReleaseAffinity(ctx context.Context, k datastore.AffinityKey, m
 	if err != nil {
 		return err
 	}
+	seen, err := c.store.Affinities.Get(ctx, k)
+	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		return fmt.Errorf("read affinity of block %s: %w", k.CIDR, err)
+	}
 	e, err := update(ctx, c.backoff, c.store.Blocks, k.CIDR, nil, func(e blockEntry) (block.Block, bool, error) {
 		if e.Value.Affinity != k.Owner {
 			return e.Value, false, nil
@@ -40,7 +44,7 @@ func (c *Client) ReleaseAffinity(ctx context.Context, k datastore.AffinityKey, m
 		return fmt.Errorf("release affinity of block %s from %s: %w", k.CIDR, k.Owner, err)
 	}
 	blockGone := err != nil
-	if err := c.dropAffinity(ctx, k); err != nil {
+	if err := c.dropAffinity(ctx, k, max(seen.Value.BlockSeq, e.Value.Seq)); err != nil {
 		return fmt.Errorf("release affinity of block %s from %s: %w", k.CIDR, k.Owner, err)
 	}
 	if blockGone || !e.Value.Affinity.IsZero() || !e.Value.Empty() {
@@ -72,14 +76,20 @@ func (c *Client) deleteUnused(ctx context.Context, e blockEntry) error {
 	return nil
 }
 
-func (c *Client) dropAffinity(ctx context.Context, k datastore.AffinityKey) error {
+// dropAffinity removes a claim, unless the owner has claimed the block again since
+// it had the sequence seq: while a block names its owner the affinity is never
+// pendingDeletion.
+func (c *Client) dropAffinity(ctx context.Context, k datastore.AffinityKey, seq uint64) error {
 	e, err := update(ctx, c.backoff, c.store.Affinities, k, nil,
 		func(e affinityEntry) (datastore.Affinity, bool, error) {
 			next := e.Value
+			if next.State == datastore.Confirmed && next.BlockSeq > seq {
+				return next, false, nil
+			}
 			next.State = datastore.PendingDeletion
 			return next, next != e.Value, nil
 		})
-	if err == nil {
+	if err == nil && e.Value.State == datastore.PendingDeletion {
 		err = c.store.Affinities.Delete(ctx, e)
 	}
 	switch {

@@ -113,7 +113,8 @@ type assigner struct {
 	got  []Assignment // taken by the request
 	done []*taking    // what took them; fail undoes it
 	// known are the affinities of every owner, read when a claim needs them.
-	known []affinityEntry
+	known  []affinityEntry
+	listed bool
 	// unsure are takings whose write has an unknown outcome; fail fences them.
 	unsure []*taking
 }
@@ -127,7 +128,18 @@ func (c *Client) newAssigner(ctx context.Context, r AutoAssignRequest) (*assigne
 	if err != nil {
 		return nil, err
 	}
+	r.Owner.Node = cmp.Or(r.Owner.Node, r.Host.Name) // it is what the host's blocks are found by
 	return &assigner{c: c, v: v, host: host, r: r}, nil
+}
+
+// refresh reads what the operators have configured again, consistently: what a view
+// of a moment ago lacks is not absent (INV-10).
+func (a *assigner) refresh(ctx context.Context) error {
+	v, err := a.c.viewOf(ctx, datastore.Query{})
+	if err == nil {
+		v.live, a.v = true, v
+	}
+	return err
 }
 
 func (a *assigner) assigned() Assigned {
@@ -155,19 +167,34 @@ func (a *assigner) assign(ctx context.Context, w want) error {
 		return nil
 	}
 	s := &search{assigner: a, want: w, sel: a.selection(w), need: w.n, closed: make(map[string]bool)}
+	if len(s.sel.Pools) == 0 && !a.v.live {
+		if err := a.refresh(ctx); err != nil {
+			return err
+		}
+		s.sel = a.selection(w)
+	}
 	if len(s.sel.Pools) == 0 {
 		return s.noPool()
 	}
-	for _, stage := range []func(context.Context) error{s.affine, s.claim, s.others} {
-		if err := stage(ctx); err != nil {
-			return fmt.Errorf("assign %s: %w", w.family, err)
+	for range maxRounds {
+		for _, stage := range []func(context.Context) error{s.affine, s.claim, s.others} {
+			if err := stage(ctx); err != nil {
+				return fmt.Errorf("assign %s: %w", w.family, err)
+			}
+			if s.need == 0 {
+				return nil
+			}
 		}
-		if s.need == 0 {
-			return nil
+		report := s.exhausted()
+		if again, err := s.lookAgain(ctx); err != nil || !again {
+			return cmp.Or(err, report)
 		}
 	}
 	return s.exhausted()
 }
+
+// maxRounds bounds how often a search starts again because things changed.
+const maxRounds = 4
 
 // search is the part of a request that concerns one family.
 type search struct {
@@ -179,6 +206,11 @@ type search struct {
 	limit  int             // the cap that kept the host from claiming, 0 if none
 	seen   []blockEntry    // what the last resort looked at
 	closed map[string]bool // pools that were closed meanwhile, by name
+
+	occupied []netip.Prefix // of others' affinities; nil: not read yet
+	tried    []netip.Prefix // claimed or tried to in this search
+	stale    bool           // something was found to be not as it was read
+	looked   bool           // lookAgain has been asked
 }
 
 // poolOf returns the selected pool that contains cidr.
@@ -204,6 +236,11 @@ func (s *search) affine(ctx context.Context) error {
 			}
 			if err := s.from(ctx, p, e, s.ours); err != nil {
 				return err
+			}
+			if i := s.host.block(e.Key); i >= 0 && s.host.blocks[i].Value.Affinity != s.host.affinity() {
+				if err := s.disown(ctx, s.host.blocks[i], nil); err != nil { // another host has taken it
+					return err
+				}
 			}
 		}
 		for _, claim := range slices.Clone(s.host.affinities) {
@@ -235,15 +272,16 @@ func (s *search) from(ctx context.Context, p pool.Pool, e blockEntry, prepare fu
 	written, err := update(ctx, s.c.backoff, s.c.store.Blocks, e.Key, &e, t.change)
 	switch {
 	case errors.Is(err, datastore.ErrNotFound):
+		s.host.forget(e.Key)
 		return nil
 	case err != nil:
 		return s.record(t, written, fmt.Errorf("block %s: %w", e.Key, err))
 	}
-	return s.taken(t, written, nil)
+	return s.took(t, written, nil)
 }
 
-// taken records what became of t and what is still needed.
-func (s *search) taken(t *taking, e blockEntry, err error) error {
+// took records what became of t and what is still needed.
+func (s *search) took(t *taking, e blockEntry, err error) error {
 	if err := s.record(t, e, err); err != nil {
 		return err
 	}
@@ -260,12 +298,12 @@ func (a *assigner) record(t *taking, e blockEntry, err error) error {
 		return err
 	}
 	a.host.saw(e)
-	a.took(t, e)
+	a.keep(t, e)
 	return nil
 }
 
-// took enters what t took from e, if anything.
-func (a *assigner) took(t *taking, e blockEntry) {
+// keep enters what t took from e, if anything.
+func (a *assigner) keep(t *taking, e blockEntry) {
 	if len(t.planned) > 0 {
 		t.uid = e.UID
 		a.done = append(a.done, t)
@@ -289,8 +327,8 @@ func (r AutoAssignRequest) request(n int, c *Client, usable func(netip.Addr) boo
 }
 
 // cap is how many blocks this host may have for the request, and used how many of
-// the selected pools it has.
-func (s *search) cap() (limit, used int) {
+// the selected pools it has besides but.
+func (s *search) cap(but netip.Prefix) (limit, used int) {
 	limit = cmp.Or(s.v.config.MaxBlocksPerHost, datastore.DefaultMaxBlocksPerHost)
 	if s.r.MaxBlocksPerHost > 0 {
 		limit = min(limit, s.r.MaxBlocksPerHost)
@@ -306,5 +344,6 @@ func (s *search) cap() (limit, used int) {
 			held[e.Key.CIDR] = true
 		}
 	}
+	delete(held, but)
 	return limit, len(held)
 }

@@ -306,8 +306,8 @@ func TestClaimReadsThePoolLive(t *testing.T) {
 	w.pool("v4", "10.0.0.0/28", size(30))
 	c, faults := w.process("claimer")
 	faults.Hook(closePoolAfter(w, "affinities"))
-	if _, err := w.attach(c, request(pod("node-a", "u", "c"), 1, 0)); !errors.Is(err, ErrExhausted) {
-		t.Fatalf("got %v, want ErrExhausted", err)
+	if _, err := w.attach(c, request(pod("node-a", "u", "c"), 1, 0)); !errors.Is(err, ErrNoPool) {
+		t.Fatalf("got %v, want ErrNoPool: the pool was read again", err)
 	}
 	if n := len(w.blocks()); n != 0 {
 		t.Errorf("%d blocks were created in a closed pool", n)

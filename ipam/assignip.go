@@ -59,8 +59,25 @@ func (a *assigner) held(addr netip.Addr) (Assignment, bool) {
 	return Assignment{}, false
 }
 
-// given takes one given address.
+// given takes one given address. What was seen of pools and block may be stale: it
+// begins again when a compare-and-swap or a live read says so.
 func (a *assigner) given(ctx context.Context, addr netip.Addr) error {
+	for range maxRounds {
+		err := a.tryGiven(ctx, addr)
+		switch {
+		case errors.Is(err, errStaleAffinity), errors.Is(err, errLimitReached), errors.Is(err, datastore.ErrNotFound):
+		case errors.Is(err, errPoolClosed), !a.v.live && (errors.Is(err, ErrNotInPool) || errors.Is(err, ErrNoPool)):
+			if err := a.refresh(ctx); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+	return fmt.Errorf("assign %s: %w: its block or pool changes all the time", addr, ErrContention)
+}
+
+func (a *assigner) tryGiven(ctx context.Context, addr netip.Addr) error {
 	s, p, err := a.searchFor(addr)
 	if err != nil {
 		return fmt.Errorf("assign %s: %w", addr, err)
@@ -78,10 +95,7 @@ func (a *assigner) given(ctx context.Context, addr netip.Addr) error {
 	})
 	t.prepare = s.mayUse
 	e, err := s.givenFrom(ctx, t)
-	if errors.Is(err, errStaleAffinity) || errors.Is(err, errPoolClosed) {
-		err = fmt.Errorf("%w: block %s or its IP pool changed hands meanwhile", ErrContention, t.cidr)
-	}
-	if err := s.taken(t, e, err); err != nil {
+	if err := s.took(t, e, err); err != nil {
 		return fmt.Errorf("assign %s: %w", addr, err)
 	}
 	if len(t.planned) == 0 {
@@ -124,7 +138,7 @@ func (a *assigner) searchFor(addr netip.Addr) (*search, pool.Pool, error) {
 // mayUse claims a block that has no owner, else uses the owner's unless
 // strictAffinity forbids it.
 func (s *search) mayUse(b block.Block) (block.Block, bool) {
-	limit, used := s.cap()
+	limit, used := s.cap(b.CIDR)
 	if b.Affinity == s.host.affinity() {
 		return b, true
 	}
@@ -132,6 +146,11 @@ func (s *search) mayUse(b block.Block) (block.Block, bool) {
 		return claimed, true
 	}
 	return b, !s.v.config.StrictAffinity
+}
+
+// owned uses a block that has an owner as strictAffinity allows.
+func (s *search) owned(b block.Block) (block.Block, bool) {
+	return b, b.Affinity == s.host.affinity() || !b.Affinity.IsZero() && !s.v.config.StrictAffinity
 }
 
 // notUsable says why a block that exists gave nothing.
@@ -148,11 +167,16 @@ func (s *search) givenFrom(ctx context.Context, t *taking) (blockEntry, error) {
 	e, err := s.c.store.Blocks.Get(ctx, t.cidr)
 	switch {
 	case err == nil && !e.Value.Affinity.IsZero():
-		return update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, &e, t.change)
+		t.prepare = s.owned
+		e, err := update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, &e, t.change)
+		if err == nil && e.Value.Affinity.IsZero() {
+			err = errStaleAffinity // released meanwhile: it is to be claimed
+		}
+		return e, err
 	case err != nil && !errors.Is(err, datastore.ErrNotFound):
 		return e, fmt.Errorf("read block %s: %w", t.cidr, err)
 	}
-	if err := s.mayClaimMore(); err != nil {
+	if err := s.mayClaimMore(t.cidr); err != nil {
 		if s.v.config.StrictAffinity {
 			return e, err
 		}
@@ -165,13 +189,13 @@ func (s *search) givenFrom(ctx context.Context, t *taking) (blockEntry, error) {
 	return s.claimWith(ctx, t, seen)
 }
 
-// mayClaimMore returns why the host may not claim another block.
-func (s *search) mayClaimMore() error {
+// mayClaimMore returns why the host may not claim the block cidr.
+func (s *search) mayClaimMore(cidr netip.Prefix) error {
 	if !s.v.config.AutoAllocateBlocks {
 		return fmt.Errorf("%w: autoAllocateBlocks is false and node %s has no affinity for the address's block",
 			ErrStrictAffinity, s.host.name)
 	}
-	if limit, used := s.cap(); used >= limit {
+	if limit, used := s.cap(cidr); used >= limit {
 		return fmt.Errorf("%w: node %s has %d of %d blocks and the address is in another (raise maxBlocksPerHost, or set strictAffinity to false)",
 			ErrBlockLimit, s.host.name, used, limit)
 	}
@@ -195,5 +219,11 @@ func (s *search) createUnowned(ctx context.Context, t *taking, seen blockEntry) 
 	if errors.Is(err, ErrUnknownOutcome) {
 		return e, err
 	}
-	return e, s.withdraw(ctx, t.cidr, err)
+	if err != nil {
+		return e, s.withdraw(ctx, t.cidr, err)
+	}
+	if err := s.withdraw(ctx, t.cidr, nil); err != nil {
+		s.c.log.WarnContext(ctx, "the next request withdraws it", "error", err)
+	}
+	return e, nil
 }

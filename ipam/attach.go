@@ -152,6 +152,12 @@ func (a *assigner) reuse(ctx context.Context, given []netip.Addr) (ours, stale [
 	n := map[pool.Family]int{pool.V4: a.r.Num4, pool.V6: a.r.Num6}
 	for _, h := range a.holdings() {
 		p, ok := a.satisfies(h, given)
+		if !ok && !a.v.live { // nothing is given back because of what a stale list lacks
+			if err := a.refresh(ctx); err != nil {
+				return nil, nil, err
+			}
+			p, ok = a.satisfies(h, given)
+		}
 		family := pool.FamilyOf(h.Addr)
 		switch {
 		case (!ok || n[family] == 0) && h.ours:
@@ -254,13 +260,10 @@ func (a *assigner) takeOver(ctx context.Context, h holding) (bool, error) {
 		}
 		return next, []block.Allocation{got}, err
 	})
-	t.restore = func(b block.Block, now time.Time) (block.Block, bool) {
-		if len(t.planned) == 0 {
-			return b, false
-		}
+	t.restore = func(b block.Block, p block.Allocation, now time.Time) (block.Block, bool) {
 		next, _, err := b.SetOwner(h.Addr,
 			block.OwnerUpdate{Handle: &h.slot.Handle, Active: &h.slot.Active},
-			block.OwnerPrecondition{Seq: t.planned[0].Seq, Handle: a.r.Handle}, now)
+			block.OwnerPrecondition{Seq: p.Seq, Handle: a.r.Handle}, now)
 		return next, err == nil
 	}
 	e := a.host.blocks[a.host.block(h.Block)]

@@ -319,8 +319,8 @@ func TestAttachGivenIsNeverTransient(t *testing.T) {
 				if errors.Is(err, errStaleAffinity) || errors.Is(err, errPoolClosed) || errors.Is(err, datastore.ErrConflict) {
 					t.Errorf("a transient error reached the caller: %v", err)
 				}
-				if name == "pool closes" && !errors.Is(err, ErrContention) {
-					t.Errorf("got %v, want ErrContention", err)
+				if name == "pool closes" && !errors.Is(err, ErrNoPool) {
+					t.Errorf("got %v, want ErrNoPool", err)
 				}
 				w.verify()
 			})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
@@ -21,24 +22,22 @@ func (s *search) claim(ctx context.Context) error {
 	if !s.v.config.AutoAllocateBlocks {
 		return nil
 	}
-	var taken []netip.Prefix // read once, only when a claim is really needed
 	for s.need > 0 {
-		limit, used := s.cap()
+		limit, used := s.cap(netip.Prefix{})
 		if used >= limit {
 			s.limit = limit
 			return nil
 		}
-		if taken == nil {
-			var err error
-			if taken, err = s.takenBlocks(ctx); err != nil {
+		if s.occupied == nil {
+			if err := s.takenBlocks(ctx); err != nil {
 				return err
 			}
 		}
-		p, cidr, ok := s.candidate(taken)
+		p, cidr, ok := s.candidate(s.taken())
 		if !ok {
 			return nil
 		}
-		taken = append(taken, cidr)
+		s.tried = append(s.tried, cidr)
 		if err := s.claimBlock(ctx, p, cidr); err != nil {
 			return err
 		}
@@ -46,26 +45,72 @@ func (s *search) claim(ctx context.Context) error {
 	return nil
 }
 
-// takenBlocks returns the CIDRs somebody has an affinity for, in any phase, and
-// those of the blocks this host knows. A block without an affinity is not among
-// them: it is claimed like a new one.
-func (s *search) takenBlocks(ctx context.Context) ([]netip.Prefix, error) {
+// takenBlocks lists what somebody has an affinity for, in any phase: candidates are
+// spread by it, and the compare-and-swap decides. A block without an affinity is not
+// in it: it is claimed like a new one.
+func (s *search) takenBlocks(ctx context.Context) error {
 	all, err := s.c.store.Affinities.List(ctx, datastore.Query{MayBeStale: true})
 	if err != nil {
-		return nil, fmt.Errorf("list affinities: %w", err)
+		return fmt.Errorf("list affinities: %w", err)
 	}
-	taken := make([]netip.Prefix, 0, len(all)+len(s.host.blocks))
+	s.known, s.listed = all, true
+	s.occupied = make([]netip.Prefix, 0, len(all))
 	for _, e := range all {
-		taken = append(taken, e.Key.CIDR)
-		s.known = append(s.known, e)
+		s.occupied = append(s.occupied, e.Key.CIDR)
 	}
+	return nil
+}
+
+// taken is what is not worth trying to claim.
+func (s *search) taken() []netip.Prefix {
+	taken := slices.Concat(s.occupied, s.tried)
 	for _, e := range s.host.affinities {
 		taken = append(taken, e.Key.CIDR)
 	}
 	for _, e := range s.host.blocks {
 		taken = append(taken, e.Key)
 	}
-	return taken, nil
+	return taken
+}
+
+// lookAgain decides whether a search that found too little goes round once more:
+// what it went by may have been stale or has changed meanwhile. Only what a
+// consistent list says is believed now, and only a confirmed affinity keeps others
+// from a block: a pending one may be of a host that is gone.
+func (s *search) lookAgain(ctx context.Context) (bool, error) {
+	again := len(s.closed) > 0 || s.stale
+	if s.stale = false; len(s.closed) > 0 {
+		if err := s.refresh(ctx); err != nil {
+			return false, err
+		}
+		s.tried, s.closed, s.sel = nil, make(map[string]bool), s.selection(s.want)
+		if len(s.sel.Pools) == 0 {
+			return false, s.noPool()
+		}
+	}
+	all, err := s.c.store.Affinities.List(ctx, datastore.Query{})
+	if err != nil {
+		return false, fmt.Errorf("list affinities: %w", err)
+	}
+	had := s.host.affinities
+	s.known, s.listed, s.host.affinities, s.occupied = all, true, nil, []netip.Prefix{}
+	for _, e := range all {
+		if e.Key.Owner == s.host.affinity() {
+			s.host.affinities = append(s.host.affinities, e)
+			again = again || !slices.ContainsFunc(had, func(h affinityEntry) bool { return h.Key == e.Key })
+		} else if e.Value.State == datastore.Confirmed {
+			s.occupied = append(s.occupied, e.Key.CIDR)
+		}
+	}
+	if !s.looked {
+		s.looked, s.tried = true, nil
+	}
+	s.limit, s.seen = 0, nil
+	limit, used := s.cap(netip.Prefix{})
+	if _, _, free := s.candidate(s.taken()); free && s.v.config.AutoAllocateBlocks && used < limit {
+		again = true
+	}
+	return again, nil
 }
 
 // candidate returns the first block in the host's order that is not taken.
@@ -92,10 +137,10 @@ func (s *search) claimBlock(ctx context.Context, p pool.Pool, cidr netip.Prefix)
 	case errors.Is(err, errPoolClosed):
 		s.closed[p.Name] = true
 		return nil
-	case errors.Is(err, errStaleAffinity):
+	case errors.Is(err, errStaleAffinity), errors.Is(err, errLimitReached):
 		return nil
 	}
-	if err := s.taken(t, e, err); err != nil {
+	if err := s.took(t, e, err); err != nil {
 		return fmt.Errorf("claim block %s: %w", cidr, err)
 	}
 	return nil
@@ -125,42 +170,79 @@ func (a *assigner) onlyOurs(b block.Block) bool {
 // claimWith runs the two-phase claim of t's block: of a new one, or of the one that
 // was seen. errStaleAffinity or errPoolClosed when the block cannot be had; our
 // affinity is then gone again.
-func (a *assigner) claimWith(ctx context.Context, t *taking, seen *blockEntry) (e blockEntry, err error) {
-	if err := a.pend(ctx, t.pool, t.cidr); err != nil {
+func (s *search) claimWith(ctx context.Context, t *taking, seen *blockEntry) (e blockEntry, err error) {
+	if err := s.pend(ctx, t.pool, t.cidr); err != nil {
 		return blockEntry{}, err
 	}
-	if err := a.poolStillOpen(ctx, t.pool); err != nil {
-		return blockEntry{}, a.withdraw(ctx, t.cidr, err)
+	if err := s.withinLimit(ctx, t.cidr); err != nil {
+		return blockEntry{}, s.withdraw(ctx, t.cidr, err)
+	}
+	if err := s.poolStillOpen(ctx, t.pool); err != nil {
+		return blockEntry{}, s.withdraw(ctx, t.cidr, err)
 	}
 	if seen != nil {
-		e, err = update(ctx, a.c.backoff, a.c.store.Blocks, t.cidr, seen, t.change)
-	} else {
-		e, err = a.createOrTake(ctx, t, a.host.affinity())
+		e, err = update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, seen, t.change)
+	}
+	if seen == nil || errors.Is(err, datastore.ErrNotFound) { // it may have been deleted meanwhile
+		e, err = s.createOrTake(ctx, t, s.host.affinity())
 	}
 	switch {
-	case errors.Is(err, ErrUnknownOutcome), err != nil && e.Value.Affinity == a.host.affinity():
+	case errors.Is(err, ErrUnknownOutcome), err != nil && e.Value.Affinity == s.host.affinity():
 		return e, err // the affinity stays: the block is ours, or may be (see taking.fence)
 	case err != nil:
-		return e, a.withdraw(ctx, t.cidr, err)
-	case e.Value.Affinity == a.host.affinity():
-		err = a.confirm(ctx, t.cidr, e.Value.Seq, t.pool.Name)
-	case len(t.planned) == 0:
-		return e, a.withdraw(ctx, t.cidr, errStaleAffinity)
-	default: // somebody was first with the block, and t may take from it all the same
-		err = a.withdraw(ctx, t.cidr, nil)
+		return e, s.withdraw(ctx, t.cidr, err)
+	case e.Value.Affinity == s.host.affinity():
+		err = s.confirm(ctx, e, t.pool.Name)
+	default:
+		err = s.disown(ctx, e, errStaleAffinity)
 	}
-	if err != nil {
-		// The addresses are ours and nobody knows yet: they go back.
-		a.took(t, e)
+	switch {
+	case errors.Is(err, errStaleAffinity) && len(t.planned) > 0:
+		return e, nil // borrowed, or the claim was released right after: the addresses are ours
+	case err != nil:
+		s.keep(t, e) // the addresses are ours and nobody knows yet: fail gives them back
 	}
 	return e, err
+}
+
+// withinLimit returns errLimitReached when concurrent requests of this host have
+// claimed what was left of its blocks. It is asked once the pending affinity is
+// written, and only where one more claim could be too many.
+func (s *search) withinLimit(ctx context.Context, cidr netip.Prefix) error {
+	limit, used := s.cap(cidr)
+	if used+1 < limit {
+		return nil
+	}
+	mine, err := s.c.store.Affinities.List(ctx, datastore.Query{Owner: s.host.affinity()})
+	if err != nil {
+		return fmt.Errorf("list affinities of node %s: %w", s.host.name, err)
+	}
+	n := 0
+	for _, e := range mine {
+		s.host.sawClaim(e)
+		if _, ok := s.poolOf(e.Key.CIDR); ok && e.Key.CIDR != cidr {
+			n++
+		}
+	}
+	if n >= limit {
+		s.limit, s.stale = limit, true
+		return errLimitReached
+	}
+	return nil
 }
 
 // pend makes sure that the host has an affinity for cidr; one that is there
 // already, in whatever phase, goes back to pending unless it is confirmed.
 func (a *assigner) pend(ctx context.Context, p pool.Pool, cidr netip.Prefix) error {
-	if i := a.host.claim(cidr); i >= 0 && a.host.affinities[i].Value.State != datastore.PendingDeletion {
-		return nil
+	if a.host.claim(cidr) >= 0 { // it may be gone meanwhile
+		e, err := a.c.store.Affinities.Get(ctx, a.host.key(cidr))
+		switch {
+		case err == nil && e.Value.State != datastore.PendingDeletion:
+			a.host.sawClaim(e)
+			return nil
+		case err != nil && !errors.Is(err, datastore.ErrNotFound):
+			return fmt.Errorf("read affinity of %s: %w", cidr, err)
+		}
 	}
 	pending := datastore.Affinity{State: datastore.Pending, Pool: p.Name}
 	e, err := ensure(ctx, a.c.backoff, a.c.store.Affinities, a.host.key(cidr), nil, pending,
@@ -196,6 +278,13 @@ func (a *assigner) poolStillOpen(ctx context.Context, p pool.Pool) error {
 // that is there. After a create of unknown outcome it looks, and if the block is
 // not there it creates it again, which fences the first request.
 func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affinity) (blockEntry, error) {
+	if !a.listed {
+		var err error
+		if a.known, err = a.c.store.Affinities.List(ctx, datastore.Query{MayBeStale: true}); err != nil {
+			return blockEntry{}, fmt.Errorf("list affinities: %w", err)
+		}
+		a.listed = true
+	}
 	now := a.c.clock.Now()
 	b, err := block.New(t.cidr, owner, a.seqFor(t.cidr), now)
 	if err != nil {
@@ -206,11 +295,12 @@ func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affi
 		return blockEntry{}, errors.Join(errStaleAffinity, err)
 	}
 	t.owner, t.created = owner, true
+	t.tried = append(t.tried, got)
 	var lost error
 	for range 3 {
-		t.planned = got
 		e, err := a.c.store.Blocks.Create(ctx, t.cidr, b)
 		if err == nil {
+			t.planned = got
 			return e, nil
 		}
 		if !definite(err) {
@@ -222,7 +312,6 @@ func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affi
 			return e, nil
 		case errors.Is(err, datastore.ErrNotFound):
 		case lost != nil:
-			t.planned = got
 			return e, &unknownWrite{cause: errors.Join(lost, err)}
 		default:
 			return e, err
@@ -247,32 +336,69 @@ func (a *assigner) seqFor(cidr netip.Prefix) uint64 {
 	return seq
 }
 
-// confirm makes the host's claim count (INV-6).
-func (a *assigner) confirm(ctx context.Context, cidr netip.Prefix, seq uint64, poolName string) error {
-	confirmed := datastore.Affinity{State: datastore.Confirmed, Pool: poolName, BlockSeq: seq}
+// confirm makes the host's claim on b count (INV-6). When the affinity is not what
+// was seen, the claim may have been released meanwhile, which begins at the block:
+// it is read again, and if it names the host no longer the affinity goes:
+// errStaleAffinity.
+func (a *assigner) confirm(ctx context.Context, b blockEntry, poolName string) error {
+	confirmed := datastore.Affinity{State: datastore.Confirmed, Pool: poolName, BlockSeq: b.Value.Seq}
 	var hint *affinityEntry
-	if i := a.host.claim(cidr); i >= 0 {
-		if v := a.host.affinities[i].Value; v.State == datastore.Confirmed && v.BlockSeq >= seq {
+	if i := a.host.claim(b.Key); i >= 0 {
+		seen := a.host.affinities[i]
+		if seen.Value.State == datastore.Confirmed && seen.Value.BlockSeq >= b.Value.Seq {
 			return nil
 		}
-		hint = &a.host.affinities[i]
+		hint = &seen
 	}
-	e, err := ensure(ctx, a.c.backoff, a.c.store.Affinities, a.host.key(cidr), hint, confirmed,
-		func(e affinityEntry) (datastore.Affinity, bool, error) { return confirmed, e.Value != confirmed, nil })
+	surprised := hint == nil
+	e, err := ensure(ctx, a.c.backoff, a.c.store.Affinities, a.host.key(b.Key), hint, confirmed,
+		func(e affinityEntry) (datastore.Affinity, bool, error) {
+			surprised = surprised || e.Rev != hint.Rev
+			newer := e.Value.State == datastore.Confirmed && e.Value.BlockSeq >= b.Value.Seq
+			return confirmed, !newer, nil
+		})
 	if err != nil {
-		return fmt.Errorf("confirm affinity of %s: %w", cidr, err)
+		return fmt.Errorf("confirm affinity of %s: %w", b.Key, err)
 	}
 	a.host.sawClaim(e)
-	return nil
+	if !surprised && e.UID == hint.UID {
+		return nil
+	}
+	now, err := a.c.store.Blocks.Get(ctx, b.Key)
+	switch {
+	case err == nil && now.Value.Affinity == a.host.affinity():
+		return nil
+	case err != nil && !errors.Is(err, datastore.ErrNotFound):
+		return fmt.Errorf("read block %s: %w", b.Key, err)
+	}
+	return a.drop(ctx, b.Key, errStaleAffinity)
 }
 
-// withdraw removes the host's affinity for a block it did not get, and returns
-// why it did not.
+// withdraw removes the host's pending affinity for a block it did not get, and
+// returns why it did not. A confirmed one is another request's, or an earlier one's.
 func (a *assigner) withdraw(ctx context.Context, cidr netip.Prefix, why error) error {
+	if i := a.host.claim(cidr); i >= 0 && a.host.affinities[i].Value.State == datastore.Confirmed {
+		return why
+	}
+	return a.drop(ctx, cidr, why)
+}
+
+// disown removes the host's affinity for b, which is not the host's, unless the
+// claim is newer than what was seen of b.
+func (a *assigner) disown(ctx context.Context, b blockEntry, why error) error {
+	if i := a.host.claim(b.Key); i >= 0 && a.host.affinities[i].Value.BlockSeq > b.Value.Seq {
+		return why
+	}
+	return a.drop(ctx, b.Key, why)
+}
+
+func (a *assigner) drop(ctx context.Context, cidr netip.Prefix, why error) error {
 	i := a.host.claim(cidr)
 	if i < 0 {
 		return why
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.c.cleanup) // case R8
+	defer cancel()
 	err := a.c.store.Affinities.Delete(ctx, a.host.affinities[i])
 	a.host.dropClaim(cidr)
 	if err != nil && !definite(err) {
@@ -282,18 +408,18 @@ func (a *assigner) withdraw(ctx context.Context, cidr netip.Prefix, why error) e
 }
 
 // repair puts right what a crash between two writes left of this host: a block
-// with its affinity is confirmed, an affinity whose block is another owner's goes.
+// with its affinity is confirmed, an affinity whose block is not the host's goes.
 // It writes nothing when nothing is wrong.
 func (a *assigner) repair(ctx context.Context) error {
 	for _, e := range a.host.blocks {
 		i := a.host.claim(e.Key)
 		switch ours := e.Value.Affinity == a.host.affinity(); {
 		case ours && (i < 0 || a.host.affinities[i].Value.State != datastore.Confirmed):
-			if err := a.confirm(ctx, e.Key, e.Value.Seq, e.Value.Pool); err != nil {
+			if err := a.confirm(ctx, e, e.Value.Pool); err != nil && !errors.Is(err, errStaleAffinity) {
 				return err
 			}
-		case !ours && !e.Value.Affinity.IsZero() && i >= 0:
-			if err := a.withdraw(ctx, e.Key, nil); err != nil {
+		case !ours && i >= 0:
+			if err := a.disown(ctx, e, nil); err != nil {
 				return err
 			}
 		}

@@ -32,6 +32,7 @@ var (
 // Transient errors: they never leave the package.
 var (
 	errStaleAffinity = errors.New("block has another owner")
+	errLimitReached  = errors.New("concurrent requests of this host have claimed all it may")
 	errPoolClosed    = errors.New("IP pool was closed or changed meanwhile")
 )
 

@@ -30,6 +30,7 @@ type ExhaustedError struct {
 	NextFree  time.Time
 	causes    []error
 	hasOthers bool
+	closed    bool // a pool was closed during the search
 }
 
 // PoolReport is what a search saw of one pool. Free and Cooling count the blocks
@@ -54,9 +55,9 @@ func (e *ExhaustedError) Error() string {
 	switch {
 	case e.NoClaims:
 		fmt.Fprintf(&sb, "; node %s may not claim a block (autoAllocateBlocks)", e.Node)
-	case e.Limit == 0:
+	case e.Limit == 0 && !e.closed:
 		sb.WriteString("; every block is claimed")
-	default:
+	case e.Limit > 0:
 		fmt.Fprintf(&sb, "; node %s has reached its limit of blocks, %d of %d (maxBlocksPerHost)", e.Node, e.Used, e.Limit)
 	}
 	if !e.NextFree.IsZero() {
@@ -112,10 +113,11 @@ func (s *search) exhausted() error {
 		Skipped: s.sel.Skipped, Limit: s.limit, Strict: s.v.config.StrictAffinity,
 		NoClaims: !s.v.config.AutoAllocateBlocks, causes: []error{ErrExhausted},
 	}
-	_, e.Used = s.cap()
+	_, e.Used = s.cap(netip.Prefix{})
 	for _, p := range s.sel.Pools {
 		e.Pools = append(e.Pools, s.report(p, e))
 	}
+	e.closed = len(s.closed) > 0
 	for name := range s.closed {
 		e.Skipped = append(e.Skipped, pool.Skipped{Pool: name, Reason: "it was closed or changed while an address was searched"})
 	}

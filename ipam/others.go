@@ -44,8 +44,7 @@ func (s *search) others(ctx context.Context) error {
 func anyOwner(b block.Block) (block.Block, bool) { return b, true }
 
 // lookAround lists the blocks of the selected pools in which an address is free or
-// cooling, also those that only a reservation made look full. Each host begins
-// elsewhere, so that borrowers do not all meet in one block.
+// cooling. Each host begins elsewhere, so that borrowers do not all meet in one block.
 func (s *search) lookAround(ctx context.Context) error {
 	for _, p := range s.sel.Pools {
 		list, err := s.c.store.Blocks.List(ctx, datastore.Query{
@@ -74,7 +73,7 @@ func (s *search) reclaim(ctx context.Context) error {
 		return nil
 	}
 	for _, e := range s.seen {
-		limit, used := s.cap()
+		limit, used := s.cap(e.Key)
 		switch {
 		case s.need == 0:
 			return nil
@@ -97,8 +96,10 @@ func (s *search) reclaim(ctx context.Context) error {
 		case errors.Is(err, errPoolClosed):
 			s.closed[p.Name] = true
 		case errors.Is(err, errStaleAffinity):
+		case errors.Is(err, errLimitReached):
+			return nil
 		default:
-			if err := s.taken(t, got, err); err != nil {
+			if err := s.took(t, got, err); err != nil {
 				return fmt.Errorf("reclaim block %s: %w", e.Key, err)
 			}
 		}
@@ -116,7 +117,7 @@ func (s *search) mayReclaim(b block.Block) (block.Block, bool) {
 		return b, false
 	case b.Affinity.IsZero():
 		return s.mayClaim(b)
-	case b.Affinity.Type != block.HostAffinity, free.Counts().Allocated+free.Counts().Cooling > 0, justClaimed(b, now):
+	case b.Affinity.Type != block.HostAffinity, !free.Empty(), justClaimed(b, now):
 		return b, false
 	}
 	return b.WithAffinity(s.host.affinity(), now), true

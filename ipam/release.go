@@ -40,9 +40,9 @@ func (c *Client) ReleaseIPs(ctx context.Context, rs []Release) (Released, error)
 	if len(rs) == 0 {
 		return out, nil
 	}
-	groups, err := c.groupByBlock(ctx, rs)
-	if err != nil {
-		return Released{Outcomes: out.Outcomes, Retry: slices.Clone(rs)}, err
+	groups, lost, err := c.groupByBlock(ctx, rs)
+	for _, i := range lost {
+		out.Retry = append(out.Retry, rs[i])
 	}
 	errs := make([]error, len(groups))
 	var eg errgroup.Group
@@ -62,7 +62,7 @@ func (c *Client) ReleaseIPs(ctx context.Context, rs []Release) (Released, error)
 			}
 		}
 	}
-	return out, errors.Join(errs...)
+	return out, errors.Join(append(errs, err)...)
 }
 
 // blockGroup are the releases of one block, as indexes into the request.
@@ -71,21 +71,22 @@ type blockGroup struct {
 	index []int
 }
 
-func (c *Client) groupByBlock(ctx context.Context, rs []Release) ([]blockGroup, error) {
-	var groups []blockGroup
+// groupByBlock also returns those whose block cannot be worked out, and why.
+func (c *Client) groupByBlock(ctx context.Context, rs []Release) (groups []blockGroup, lost []int, err error) {
 	var v *view
+	var errs []error
 	for i, r := range rs {
 		cidr := r.Block
 		if !cidr.IsValid() {
-			if v == nil {
-				var err error
-				if v, err = c.view(ctx); err != nil {
-					return nil, err
-				}
+			if v == nil { // not in a list of the past is not absent (INV-10)
+				v, err = c.viewOf(ctx, datastore.Query{})
 			}
-			var err error
-			if cidr, err = v.blockOf(r.Addr); err != nil {
-				return nil, fmt.Errorf("release %s: %w", r.Addr, err)
+			if v != nil {
+				cidr, err = v.blockOf(r.Addr)
+			}
+			if err != nil {
+				lost, errs = append(lost, i), append(errs, fmt.Errorf("release %s: %w", r.Addr, err))
+				continue
 			}
 		}
 		at := slices.IndexFunc(groups, func(g blockGroup) bool { return g.cidr == cidr })
@@ -95,7 +96,7 @@ func (c *Client) groupByBlock(ctx context.Context, rs []Release) ([]blockGroup, 
 		}
 		groups[at].index = append(groups[at].index, i)
 	}
-	return groups, nil
+	return groups, lost, errors.Join(errs...)
 }
 
 // blockOf returns the block that holds a in the pool that contains it.
@@ -167,7 +168,11 @@ func (c *Client) releaseWhere(
 		var gone []netip.Addr
 		_, err := update(ctx, c.backoff, c.store.Blocks, e.Key, &e, func(e blockEntry) (block.Block, bool, error) {
 			next, now := e.Value.ReleaseWhere(match, c.clock.Now())
-			if len(now) == 0 {
+			if len(now) == 0 { // ours is what a lost write released, not what is another's by now
+				gone = slices.DeleteFunc(gone, func(a netip.Addr) bool {
+					s, ok := e.Value.Slot(a)
+					return ok && s.State == block.Allocated
+				})
 				return e.Value, false, nil
 			}
 			gone = now

@@ -31,9 +31,12 @@ type taking struct {
 	prepare func(block.Block) (block.Block, bool)
 	planned []block.Allocation
 	uid     string // of the block object that planned is in
-	// restore puts back what was there before, for a taking that took from somebody;
-	// nil releases what was taken.
-	restore func(b block.Block, now time.Time) (next block.Block, changed bool)
+	// tried are the plans of every attempt: a request that was lost may land while
+	// a later one is on its way, so each may be the one that is stored.
+	tried [][]block.Allocation
+	// restore puts back what was there before one planned allocation, for a taking
+	// that took from somebody; nil releases what was taken.
+	restore func(b block.Block, a block.Allocation, now time.Time) (next block.Block, changed bool)
 	created bool           // the write that was lost may be the block's creation
 	owner   block.Affinity // of the block that was to be created
 }
@@ -43,10 +46,9 @@ func (a *assigner) taking(p pool.Pool, cidr netip.Prefix, take takeFunc) *taking
 }
 
 func (t *taking) change(e blockEntry) (block.Block, bool, error) {
-	if t.in(e.Value) {
+	if t.planned = t.stored(e.Value); t.planned != nil {
 		return e.Value, false, nil
 	}
-	t.planned = nil
 	b := e.Value
 	if t.prepare != nil {
 		var ok bool
@@ -58,7 +60,7 @@ func (t *taking) change(e blockEntry) (block.Block, bool, error) {
 	if err != nil || len(got) == 0 {
 		return e.Value, false, err
 	}
-	t.planned = got
+	t.planned, t.tried = got, append(t.tried, got)
 	return next, true, nil
 }
 
@@ -72,15 +74,17 @@ func (t *taking) plan(b block.Block) (block.Block, []block.Allocation, error) {
 	return t.v.label(next, t.pool), got, err
 }
 
-// in reports whether b holds what was planned.
-func (t *taking) in(b block.Block) bool {
-	for _, p := range t.planned {
-		s, ok := b.Slot(p.Addr)
-		if !ok || s.State != block.Allocated || s.Seq != p.Seq || s.Handle != t.handle {
-			return false
+// stored returns the plan of an earlier attempt that b holds, or nil.
+func (t *taking) stored(b block.Block) []block.Allocation {
+	for _, plan := range t.tried {
+		if !slices.ContainsFunc(plan, func(p block.Allocation) bool {
+			s, ok := b.Slot(p.Addr)
+			return !ok || s.State != block.Allocated || s.Seq != p.Seq || s.Handle != t.handle
+		}) {
+			return plan
 		}
 	}
-	return len(t.planned) > 0
+	return nil
 }
 
 func (t *taking) assignments(e blockEntry) []Assignment {
@@ -93,17 +97,20 @@ func (t *taking) assignments(e blockEntry) []Assignment {
 
 // revert takes back what t wrote, as far as it is still as t left it. It reports
 // false when nothing of it is there.
-func (t *taking) revert(b block.Block) (block.Block, bool) {
+func (t *taking) revert(b block.Block) (next block.Block, changed bool) {
 	now := t.c.clock.Now()
-	if t.restore != nil {
-		return t.restore(b, now)
+	for _, p := range slices.Concat(t.tried...) {
+		did := false
+		if t.restore != nil {
+			b, did = t.restore(b, p, now)
+		} else {
+			var got []block.Outcome
+			b, got = b.Release([]block.Release{{Addr: p.Addr, Seq: p.Seq, Handle: t.handle}}, now)
+			did = got[0] == block.Released
+		}
+		changed = changed || did
 	}
-	rs := make([]block.Release, 0, len(t.planned))
-	for _, p := range t.planned {
-		rs = append(rs, block.Release{Addr: p.Addr, Seq: p.Seq, Handle: t.handle})
-	}
-	next, outcomes := b.Release(rs, now)
-	return next, slices.Contains(outcomes, block.Released)
+	return b, changed
 }
 
 // undo reverts a write of t that is known to be there. Somebody who has changed
@@ -133,7 +140,7 @@ func (t *taking) fence(ctx context.Context) error {
 	var err error
 	if t.created {
 		var empty block.Block
-		if empty, err = block.New(t.cidr, t.owner, 0, t.c.clock.Now()); err == nil {
+		if empty, err = block.New(t.cidr, t.owner, t.lastSeq(), t.c.clock.Now()); err == nil {
 			empty = t.v.label(empty.Fence(t.c.clock.Now()), t.pool)
 			_, err = ensure(ctx, t.c.backoff, t.c.store.Blocks, t.cidr, nil, empty, undo)
 		}
@@ -144,6 +151,15 @@ func (t *taking) fence(ctx context.Context) error {
 		return fmt.Errorf("fence block %s: %w", t.cidr, err)
 	}
 	return nil
+}
+
+// lastSeq is the highest sequence that an attempt gave: a block created in the place
+// of a lost one starts above it (INV-15).
+func (t *taking) lastSeq() (seq uint64) {
+	for _, a := range slices.Concat(t.tried...) {
+		seq = max(seq, a.Seq)
+	}
+	return seq
 }
 
 // fail undoes what the request took and returns err together with what could not

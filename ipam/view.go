@@ -20,23 +20,29 @@ type view struct {
 	config       datastore.Config
 	pools        []pool.Pool
 	reservations []pool.Reservation
+	live         bool                         // read consistently
 	unassignable map[string]pool.Unassignable // by pool name, made on first use
 }
 
+// view may be of a moment ago; what it lacks is not absent (INV-10).
 func (c *Client) view(ctx context.Context) (*view, error) {
+	return c.viewOf(ctx, datastore.Query{MayBeStale: true})
+}
+
+func (c *Client) viewOf(ctx context.Context, q datastore.Query) (*view, error) {
 	config, err := c.Config(ctx)
 	if err != nil {
 		return nil, err
 	}
 	v := &view{config: config, unassignable: make(map[string]pool.Unassignable)}
-	pools, err := c.store.Pools.List(ctx, datastore.Query{MayBeStale: true})
+	pools, err := c.store.Pools.List(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("list IP pools: %w", err)
 	}
 	for _, e := range pools {
 		v.pools = append(v.pools, e.Value)
 	}
-	reservations, err := c.store.Reservations.List(ctx, datastore.Query{MayBeStale: true})
+	reservations, err := c.store.Reservations.List(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("list IP reservations: %w", err)
 	}
@@ -117,6 +123,11 @@ func (h *hostView) saw(e blockEntry) {
 		return
 	}
 	h.blocks = append(h.blocks, e)
+}
+
+// forget drops a block that is gone.
+func (h *hostView) forget(cidr netip.Prefix) {
+	h.blocks = slices.DeleteFunc(h.blocks, func(e blockEntry) bool { return e.Key == cidr })
 }
 
 // sawClaim does the same for an affinity.

@@ -38,11 +38,14 @@ func blockKind(e *engine) kind[netip.Prefix, block.Block] {
 			b, err := o.Block()
 			return b.CIDR, b, &o, err
 		},
-		change: func(_ Tx, _ metav1.Object, old, _ *block.Block) error {
-			if old == nil {
+		change: func(tx Tx, o metav1.Object, old, changed *block.Block) error {
+			if old != nil && old.Writable() != nil {
+				return old.Writable()
+			}
+			if changed == nil {
 				return nil
 			}
-			return old.Writable()
+			return e.settle(tx, o, old, *changed)
 		},
 		after: func(tx Tx, k netip.Prefix, old, changed *block.Block) error {
 			if old != nil && changed != nil {

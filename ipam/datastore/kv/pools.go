@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
 	"github.com/allod/allod/ipam/datastore/v1alpha1"
 	"github.com/allod/allod/ipam/pool"
 )
@@ -43,6 +44,11 @@ func (e *engine) changePool(tx Tx, o metav1.Object, old, changed *pool.Pool) err
 	}
 	n := o.(*v1alpha1.IPPool) // the object is the one that poolKind encoded
 	n.Finalizers, n.Status = nil, v1alpha1.IPPoolStatus{}
+	if old == nil || old.Spec.Gateway != changed.Spec.Gateway {
+		if err := gatewayFree(tx, *changed); err != nil {
+			return err
+		}
+	}
 	if old == nil {
 		return nil
 	}
@@ -219,6 +225,61 @@ func (e *engine) relabel(tx Tx, concerned func(netip.Prefix) bool, only string) 
 		}
 		if err := rewrite(tx, n); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// settle judges a block that is about to be written by the pools and reservations
+// of this transaction: its writer may have gone by those of a moment ago. It
+// corrects the labels of o, which b became, and refuses an allocation of what is a
+// gateway by now: ErrConflict.
+func (e *engine) settle(tx Tx, o metav1.Object, old *block.Block, b block.Block) error {
+	s, err := loadPools(tx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(s.pools, func(p pool.Pool) bool { return ofPool(b, p) })
+	if i < 0 {
+		return nil
+	}
+	gateway := s.pools[i].GatewayOf(b.CIDR)
+	if allocated(&b, gateway) && !allocated(old, gateway) {
+		return fmt.Errorf("%s is the gateway of pool %s by now: %w", gateway, s.pools[i].Name, datastore.ErrConflict)
+	}
+	reservations, err := loadReservations(tx)
+	if err != nil {
+		return err
+	}
+	u := pool.NewUnassignable(s.pools[i], reservations)
+	n := b.Relabel(s.pools[i].Name, func(a netip.Addr) bool { return !u.Contains(a) })
+	o.SetLabels(v1alpha1.Adopt(v1alpha1.FromBlock(n).Labels, o.GetLabels()))
+	return nil
+}
+
+func allocated(b *block.Block, a netip.Addr) bool {
+	if b == nil || !a.IsValid() {
+		return false
+	}
+	s, ok := b.Slot(a)
+	return ok && s.State == block.Allocated
+}
+
+// gatewayFree refuses a gateway that somebody has: it would be on two interfaces.
+func gatewayFree(tx Tx, p pool.Pool) error {
+	if !p.HasGateway() {
+		return nil
+	}
+	blocks, err := blocksWhere(tx, func(cidr netip.Prefix) bool { return within(cidr, p.Spec.CIDR) })
+	if err != nil {
+		return err
+	}
+	for _, b := range blocks {
+		gateway := p.GatewayOf(b.CIDR)
+		if allocated(&b, gateway) {
+			s, _ := b.Slot(gateway)
+			return fmt.Errorf("spec.gateway: %s is in use by pod %s/%s, container %q on node %s; delete that pod or choose another gateway",
+				gateway, s.Active.Namespace, s.Active.Pod, s.Active.ContainerID, s.Active.Node)
 		}
 	}
 	return nil

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/pool"
+)
+
+func stages() []stage {
+	always := []string{
+		"attach a", "attach a'", "attach b", "detach a", "release a", "release a empty", "release b empty",
+		"given a", "assign b", "gc a", "edit pool", "disable pool", "delete pool", "reserve", "unreserve",
+	}
+	settings := func(set func(*datastore.Config)) func(*play) {
+		return func(p *play) { p.config(set) }
+	}
+	strict := settings(func(c *datastore.Config) { c.StrictAffinity = true })
+	limited := settings(func(c *datastore.Config) { c.MaxBlocksPerHost = 1 })
+	both := settings(func(c *datastore.Config) { c.StrictAffinity, c.MaxBlocksPerHost = true, 1 })
+	two := func(p *play) { p.pool("v4", "10.0.0.0/29", size(30)) }
+	one := func(p *play) { p.pool("v4", "10.0.0.0/30", size(30)) }
+	used := func(p *play) { p.mustAttach(pod("node-a", "a0", "a0"), 1, 0) }
+	left := func(p *play) { leave(p.world, "node-a", 1) }
+	unowned := func(p *play) {
+		p.mustAttach(pod("node-c", "c0", "c0"), 1, 0)
+		p.releaseAffinity("node-c", p.blocks()[0].Key.String())
+	}
+	full := func(p *play) {
+		p.mustAttach(pod("node-a", "a0", "a0"), 3, 0)
+		p.reserve("rsv", p.free().String()+"/32")
+	}
+	cooling := func(p *play) {
+		p.config(func(c *datastore.Config) { c.IPCooldown = 20 * time.Minute })
+		used(p)
+		o := pod("node-a", "a9", "a9")
+		p.mustAttach(o, 3, 0)
+		p.mustDetach(o)
+	}
+	restarted := func(p *play) {
+		p.pool("v6", "fd00::/125", size(126))
+		o := pod("node-a", "r0", "old")
+		p.mustAttach(o, 1, 1)
+		delete(p.ledger, o.Attachment())
+		p.dead[o.Attachment()] = true
+	}
+	all := func(fs ...func(*play)) func(*play) {
+		return func(p *play) {
+			for _, f := range fs {
+				f(p)
+			}
+		}
+	}
+	return []stage{
+		{name: "new pool", setup: two, ops: always},
+		{name: "new pool of one block", setup: one, ops: always},
+		{name: "new pool, strict, one block a host", setup: all(two, both), ops: always},
+		{name: "in use", setup: all(two, used), ops: always},
+		{name: "in use, one block", setup: all(one, used), ops: always},
+		{name: "in use, strict", setup: all(two, strict, used), ops: always},
+		{name: "left, one block", setup: all(one, left), ops: always},
+		{name: "left, strict, one block a host", setup: all(two, both, left), ops: always},
+		{name: "without owner", setup: all(one, unowned), ops: always},
+		{name: "without owner, one block a host", setup: all(two, limited, unowned), ops: always},
+		{name: "full but for a reservation", setup: all(one, full), ops: always},
+		{name: "stale lists", setup: all(two, used), stale: 3, ops: always},
+		{name: "stale lists, one block", setup: all(one, left), stale: 4, ops: always},
+		{name: "stale lists, strict, one block a host", setup: all(two, both, left), stale: 3, ops: always},
+		{name: "a clock behind", setup: all(two, used), skew: -time.Hour, ops: always},
+		{name: "a clock ahead", setup: all(one, left), skew: time.Hour, ops: always},
+		{name: "cooling, a clock behind", setup: all(one, cooling), skew: -time.Hour, ops: always},
+		{name: "three hosts, strict", setup: all(two, strict, used, func(p *play) { p.mustAttach(pod("node-b", "b0", "b0"), 1, 0) }), ops: append(always, "strict off", "strict on", "attach c")},
+		{name: "three hosts, loose", setup: all(two, used, func(p *play) { p.mustAttach(pod("node-b", "b0", "b0"), 2, 0) }), ops: append(always, "strict off", "strict on", "attach c")},
+		{name: "restarted", setup: all(one, restarted), ops: []string{
+			"restart", "late DEL", "dual b", "gc a", "release a", "release b empty", "attach b", "edit pool", "reserve", "attach a'",
+		}},
+	}
+}
+
+// free returns a free address of the only block.
+func (p *play) free() netip.Addr {
+	for a := range p.blocks()[0].Value.Free() {
+		return a
+	}
+	p.t.Fatal("no address is free")
+	return netip.Addr{}
+}
+
+func operations() []operation {
+	attach := func(node string, n4, n6 int) func(*play, *Client, string) error {
+		return func(p *play, c *Client, id string) error { return p.attachAs(c, id, node, n4, n6) }
+	}
+	release := func(node string, empty bool) func(*play, *Client, string) error {
+		return func(p *play, c *Client, _ string) error {
+			for _, cidr := range []string{"10.0.0.0/30", "10.0.0.4/30"} {
+				k := datastore.AffinityKey{Owner: block.Host(node), CIDR: netip.MustParsePrefix(cidr)}
+				if err := c.ReleaseAffinity(p.t.Context(), k, empty); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	change := func(set func(*pool.Pool)) func(*play, *Client, string) error {
+		return func(p *play, _ *Client, _ string) error { return p.changePool(set) }
+	}
+	config := func(set func(*datastore.Config)) func(*play, *Client, string) error {
+		return func(p *play, c *Client, _ string) error {
+			cfg, err := c.Config(p.t.Context())
+			if err != nil {
+				return err
+			}
+			set(&cfg)
+			return c.SetConfig(p.t.Context(), cfg)
+		}
+	}
+	return []operation{
+		{"attach a", attach("node-a", 1, 0)},
+		{"attach a'", attach("node-a", 3, 0)},
+		{"attach b", attach("node-b", 1, 0)},
+		{"dual b", attach("node-b", 2, 1)},
+		{"attach c", attach("node-c", 1, 0)},
+		{"strict on", config(func(c *datastore.Config) { c.StrictAffinity = true })},
+		{"strict off", config(func(c *datastore.Config) { c.StrictAffinity = false })},
+		{"restart", func(p *play, c *Client, id string) error {
+			_, err := p.attach(c, request(pod("node-a", "r0", id), 1, 1))
+			for _, other := range []string{"first", "second", "third"} { // the last sandbox of a pod is alive
+				if o := pod("", "", other).Attachment(); other != id && err == nil {
+					delete(p.ledger, o)
+					p.dead[o] = true
+				}
+			}
+			return err
+		}},
+		{"late DEL", func(p *play, c *Client, _ string) error { return p.detach(c, pod("node-a", "r0", "old")) }},
+		{"detach a", func(p *play, c *Client, _ string) error { return p.detach(c, pod("node-a", "a0", "a0")) }},
+		{"given a", func(p *play, c *Client, id string) error { return p.attachAs(c, id, "node-a", 0, 0, "10.0.0.1") }},
+		{"assign b", func(p *play, c *Client, id string) error {
+			o := pod("node-b", id, id)
+			r := AssignIPRequest{AutoAssignRequest: request(o, 1, 0).AutoAssignRequest, Addr: netip.MustParseAddr("10.0.0.2")}
+			r.Handle, r.Type = SandboxHandle("net", id), block.Workload
+			got, err := c.AssignIP(p.t.Context(), r)
+			if err == nil {
+				p.ledger[o.Attachment()] = []netip.Addr{got.Addr}
+			}
+			return err
+		}},
+		{"release a", release("node-a", false)},
+		{"release a empty", release("node-a", true)},
+		{"release b empty", release("node-b", true)},
+		{"gc a", func(p *play, c *Client, _ string) error {
+			valid := []block.Attachment{pod("", "", "first").Attachment(), pod("", "", "second").Attachment(), pod("", "", "third").Attachment()}
+			_, err := c.DetachOthers(p.t.Context(), "net", "node-a", valid)
+			if err == nil {
+				delete(p.ledger, pod("", "", "a0").Attachment())
+			}
+			return err
+		}},
+		{"edit pool", change(func(q *pool.Pool) { q.Spec.NATOutgoing = !q.Spec.NATOutgoing })},
+		{"disable pool", change(func(q *pool.Pool) { q.Spec.Disabled = true })},
+		{"delete pool", func(p *play, _ *Client, _ string) error {
+			pools := p.mem.Store().Pools
+			e, err := pools.Get(p.t.Context(), "v4")
+			if err == nil {
+				err = pools.Delete(p.t.Context(), e)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: %w", errRefused, err)
+			}
+			return nil
+		}},
+		{"reserve", func(p *play, _ *Client, _ string) error {
+			_, err := p.mem.Store().Reservations.Create(p.t.Context(), "more", pool.Reservation{
+				Name: "more", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.3/32")},
+			})
+			if err != nil {
+				return errRefused
+			}
+			return nil
+		}},
+		{"unreserve", func(p *play, _ *Client, _ string) error {
+			e, err := p.mem.Store().Reservations.Get(p.t.Context(), "rsv")
+			if err == nil {
+				err = p.mem.Store().Reservations.Delete(p.t.Context(), e)
+			}
+			if err != nil {
+				return errRefused
+			}
+			p.pass(time.Millisecond)
+			return nil
+		}},
+	}
+}
