@@ -185,6 +185,11 @@ func (a *audit) blockPool(b StoredBlock, object string) {
 	if want, in := p.BlockOf(b.CIDR.Addr()); !in || want != b.CIDR {
 		a.add(BlockOutsidePool, object, "pool %s is %s in blocks of /%d", p.Name, p.Spec.CIDR, p.Spec.BlockSize)
 	}
+	gateway := p.GatewayOf(b.CIDR)
+	if s, ok := b.Slot(gateway); gateway.IsValid() && ok && s.State == block.Allocated {
+		a.add(GatewayInUse, "address "+gateway.String(), "it is the gateway of pool %s and allocated to pod %s/%s, handle %s",
+			p.Name, s.Active.Namespace, s.Active.Pod, s.Handle)
+	}
 	u := a.usable[p.Name]
 	usable := func(x netip.Addr) bool { return !u.Contains(x) }
 	a.labels(b, object, b.Relabel(b.Pool, usable).Space)

@@ -100,6 +100,15 @@ var auditCases = []struct {
 		},
 	},
 	{
+		name: "INV-1 gateway that a pod has",
+		plant: func(_ *testing.T, s *Snapshot) {
+			p := s.Pools[0]
+			p.Spec.Gateway = pool.Gateway{Addr: netip.MustParseAddr("10.64.0.65")}
+			s.Pools[0] = p
+		},
+		want: []finding{{GatewayInUse, "address 10.64.0.65", "it is the gateway of pool default-v4 and allocated to pod shop/web-0, handle net.3f9c"}},
+	},
+	{
 		name:  "pool of a block is gone",
 		plant: func(_ *testing.T, s *Snapshot) { s.Pools = nil },
 		want:  []finding{{PoolMissing, blockA, `its pool "default-v4" does not exist; 1 of its addresses are allocated`}},

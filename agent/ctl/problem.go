@@ -40,6 +40,7 @@ const (
 	BlockMissing        Code = "BlockMissing"
 	AffinityPending     Code = "AffinityPending"
 	AffinityStale       Code = "AffinityStale"
+	GatewayInUse        Code = "GatewayInUse"
 	PoolInvalid         Code = "PoolInvalid"
 	PoolNotAllocatable  Code = "PoolNotAllocatable"
 	PoolStatusOutdated  Code = "PoolStatusOutdated"
@@ -146,6 +147,11 @@ var kinds = map[Code]advice{
 		SeverityNotice,
 		"the owner gave the block up or another took it over; the claim routes nothing",
 		"nothing: its owner removes it",
+	},
+	GatewayInUse: {
+		SeverityProblem,
+		"the gateway and a pod have the same address: neither can be reached reliably (INV-1)",
+		"delete the pod, or give the pool another gateway",
 	},
 	PoolInvalid: {
 		SeverityProblem,

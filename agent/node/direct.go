@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/allod/allod/cni/agentapi"
@@ -22,6 +23,15 @@ func Direct(_ context.Context, c plugin.Conf) (agentapi.Backend, error) {
 	path, err := c.EmbeddedStore()
 	if err != nil {
 		return nil, err
+	}
+	for _, own := range boltstore.Files(path) {
+		if filepath.Clean(c.LockFile) == filepath.Clean(own) {
+			return nil, &agentapi.Error{
+				Code:    agentapi.CodeBadConfig,
+				Msg:     fmt.Sprintf("ipam.lockFile: %s belongs to the embedded store", c.LockFile),
+				Details: "name a file of its own, or leave lockFile out",
+			}
+		}
 	}
 	if _, err := os.Stat(path); err != nil {
 		return nil, &agentapi.Error{

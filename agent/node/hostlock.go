@@ -4,11 +4,12 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/allod/allod/ipam/datastore/filelock"
@@ -23,6 +24,12 @@ const lockTimeout = 60 * time.Second
 // allocations in memory lists them again when it has moved.
 type hostLock struct{ path string }
 
+// errNotHostLock says that the file holds something that no host lock does.
+var errNotHostLock = errors.New("the file is not a host lock of Allod; nothing was written to it")
+
+// generationSize is the size of a host lock's content: 20 digits and a newline.
+const generationSize = 21
+
 // exclusive takes the lock, raises the generation, and returns what releases it.
 func (l hostLock) exclusive(ctx context.Context) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
@@ -30,44 +37,43 @@ func (l hostLock) exclusive(ctx context.Context) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
 		return nil, fmt.Errorf("host lock: %w (set ipam.lockFile to a path that can be written)", err)
 	}
-	release, err = filelock.Acquire(ctx, l.path, true)
+	lock, err := filelock.Acquire(ctx, l.path, true)
 	if err != nil {
 		return nil, fmt.Errorf("host lock: %w", err)
 	}
-	if err := l.raise(); err != nil {
-		release()
-		return nil, fmt.Errorf("host lock: raise the generation: %w", err)
+	if err := raise(lock.File()); err != nil {
+		lock.Release()
+		return nil, fmt.Errorf("host lock %s: %w (set ipam.lockFile to a file of its own)", l.path, err)
 	}
-	return release, nil
+	return lock.Release, nil
 }
 
-// generation reads the generation; 0 when there is none.
-func (l hostLock) generation() (uint64, error) {
-	text, err := os.ReadFile(l.path)
-	if err != nil {
+// generation reads the generation of a lock file; 0 when it is new.
+func generation(f io.ReaderAt) (uint64, error) {
+	buf := make([]byte, generationSize+1)
+	n, err := f.ReadAt(buf, 0)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
 		return 0, err
+	case n == 0:
+		return 0, nil
+	case n != generationSize || buf[generationSize-1] != '\n':
+		return 0, errNotHostLock
 	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	g, err := strconv.ParseUint(string(buf[:generationSize-1]), 10, 64)
 	if err != nil {
-		return 0, nil // empty or garbled: any number raises it
+		return 0, errNotHostLock
 	}
-	return n, nil
+	return g, nil
 }
 
 // raise writes the next generation in place: the lock is on the file, so it cannot
-// be replaced. A torn write reads as another number, which is all that is asked.
-func (l hostLock) raise() error {
-	n, err := l.generation()
+// be replaced. One write of so few bytes is not torn by the end of the process.
+func raise(f *os.File) error {
+	g, err := generation(f)
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(l.path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteAt(fmt.Appendf(nil, "%020d\n", n+1), 0)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
+	_, err = f.WriteAt(fmt.Appendf(nil, "%020d\n", g+1), 0)
 	return err
 }

@@ -37,13 +37,16 @@ func NewClient(socket string) *Client {
 		}
 		return conn, err
 	}
-	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{
+	return &Client{socket: socket, http: http.Client{CheckRedirect: asItIs, Transport: &http.Transport{
 		DialContext:            dial,
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
 	}}}
 }
+
+// asItIs follows no redirect: a request is sent once.
+func asItIs(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Add asks for an attachment's addresses.
 func (c *Client) Add(ctx context.Context, r AddRequest) (AddReply, error) {

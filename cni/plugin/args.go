@@ -85,6 +85,9 @@ func setStatic(dst *[]netip.Addr, s string) error {
 	if s == "" {
 		return nil
 	}
+	if len(*dst) > 0 {
+		return errors.New("is there twice; join the addresses with commas")
+	}
 	as, err := staticAddresses(strings.Split(s, ","))
 	if err != nil {
 		return err

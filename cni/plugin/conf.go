@@ -34,6 +34,8 @@ type Conf struct {
 	Raw []byte
 
 	static []netip.Addr // runtimeConfig.ips
+
+	badStore, badNode error // why a field that decides where and whose cannot be read
 }
 
 // Family is an address family by its name in Kubernetes.

@@ -182,6 +182,9 @@ func nodeName(s string) (string, error) {
 // staticAddresses reads addresses, with or without a prefix length; the length is
 // dropped, as the mask is ours to decide.
 func staticAddresses(list []string) ([]netip.Addr, error) {
+	if len(list) > maxStatic {
+		return nil, fmt.Errorf("%d addresses, at most %d can be given", len(list), maxStatic)
+	}
 	var as []netip.Addr
 	for i, s := range list {
 		bare, length, found := strings.Cut(s, "/")
@@ -266,3 +269,6 @@ func kindName(k reflect.Kind) string {
 		return "a " + k.String()
 	}
 }
+
+// maxStatic bounds the static addresses of one interface.
+const maxStatic = 64

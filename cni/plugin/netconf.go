@@ -21,7 +21,9 @@ const (
 	// strict refuses the configuration and names every such field.
 	strict strictness = iota
 	// lenient leaves the field at its default: DEL and GC give back what an ADD
-	// took, and nothing that went wrong in the file since may stop that (INV-10).
+	// took, and nothing that went wrong in the file since may stop that (INV-10),
+	// unless it decides where that is: an unreadable datastore is refused, and for a
+	// GC an unreadable node name. Absent is not unreadable.
 	lenient
 )
 
@@ -58,13 +60,28 @@ func parseConf(stdin []byte, how strictness) (Conf, error) {
 
 	err := errors.Join(c.parseIPAM(n.IPAM), c.parseRuntime(n.RuntimeConfig))
 	if err != nil && how == strict {
-		return Conf{}, &agentapi.Error{
-			Code:    agentapi.CodeBadConfig,
-			Msg:     "network configuration",
-			Details: strings.ReplaceAll(err.Error(), "\n", "; "),
-		}
+		return Conf{}, badConf(err)
+	}
+	if c.badStore != nil {
+		return Conf{}, badConf(fmt.Errorf("%w; nothing was released: it would be in another store", c.badStore))
 	}
 	return c, nil
+}
+
+func badConf(err error) *agentapi.Error {
+	return &agentapi.Error{
+		Code:    agentapi.CodeBadConfig,
+		Msg:     "network configuration",
+		Details: strings.ReplaceAll(err.Error(), "\n", "; "),
+	}
+}
+
+// noting is set that also keeps its error in *e.
+func noting(e *error, set setter) setter {
+	return func(name string, raw json.RawMessage) error {
+		*e = set(name, raw)
+		return *e
+	}
 }
 
 // parseIPAM fills in the fields of the ipam object. A field that is in error keeps
@@ -84,9 +101,9 @@ func (c *Conf) parseIPAM(raw json.RawMessage) error {
 		"dns":         c.DNS.parse,
 		"socket":      value(&c.Socket, socketPath),
 		"agentBinary": value(&c.AgentBinary, absolutePath),
-		"nodeName":    value(&c.NodeName, nodeName),
+		"nodeName":    noting(&c.badNode, value(&c.NodeName, nodeName)),
 		"lockFile":    value(&c.LockFile, absolutePath),
-		"datastore":   c.Datastore.parse,
+		"datastore":   noting(&c.badStore, c.Datastore.parse),
 	}, "type")
 }
 

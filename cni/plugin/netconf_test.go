@@ -188,11 +188,20 @@ func TestConfErrorsNameTheField(t *testing.T) {
 			}
 
 			got, err := parseConf([]byte(c.stdin), lenient)
+			if strings.HasPrefix(c.want, "ipam.datastore") { // it decides where to release
+				if e := agentapi.AsError(err); e == nil || e.Code != agentapi.CodeBadConfig || !strings.HasPrefix(e.Details, c.want) {
+					t.Errorf("lenient: %v, want code %d that names the field", err, agentapi.CodeBadConfig)
+				}
+				return
+			}
 			if err != nil {
 				t.Fatalf("INV-10: lenient: %v", err)
 			}
+			if strings.HasPrefix(c.want, "ipam.nodeName") != (got.badNode != nil) {
+				t.Errorf("lenient: a node name that cannot be read is noted as %v", got.badNode)
+			}
 			want := defaults()
-			want.Raw = []byte(c.stdin)
+			want.Raw, got.badNode = []byte(c.stdin), nil
 			if diff := cmp.Diff(want, got, byValue); diff != "" {
 				t.Errorf("INV-10: lenient (-want +got):\n%s", diff)
 			}
@@ -215,7 +224,7 @@ func TestConfReportsAllErrorsAtOnce(t *testing.T) {
 // Lenient keeps the good fields beside a bad one, also within an object: a DEL
 // has to find the store that the ADD used.
 func TestLenientKeepsGoodFields(t *testing.T) {
-	got, err := parseConf([]byte(conf(`"socket":"/s","mask":5,"datastore":{"type":"none","path":"/d"}`)), lenient)
+	got, err := parseConf([]byte(conf(`"socket":"/s","mask":5,"datastore":{"type":"bolt","path":"/d"}`)), lenient)
 	if err != nil || got.Socket != "/s" || got.Datastore.Path != "/d" || got.Mask != MaskPool {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -9,6 +9,7 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -98,6 +99,9 @@ func (p Plugin) add(ctx context.Context, args *skel.CmdArgs) (types.Result, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := answers(r, reply); err != nil {
+		return nil, err
+	}
 	res, err := result(c, reply)
 	if err != nil {
 		return nil, err
@@ -130,6 +134,9 @@ func (p Plugin) gc(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := parseConf(args.StdinData, lenient)
 	if err != nil {
 		return err
+	}
+	if c.badNode != nil {
+		return badConf(fmt.Errorf("%w; nothing was released: it would be another node's", c.badNode))
 	}
 	r, err := gcRequest(c)
 	if err != nil {

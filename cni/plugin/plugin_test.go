@@ -61,7 +61,7 @@ func TestDelCompletesWithLittle(t *testing.T) {
 	}{
 		"name, cniVersion and type":       {`{"cniVersion":"1.1.0","name":"net","type":"ptp"}`, "", agentapi.Pod{}},
 		"broken ipam":                     {`{"cniVersion":"1.1.0","name":"net","type":"ptp","ipam":"x"}`, "", agentapi.Pod{}},
-		"broken fields":                   {conf(`"mask":7,"subnet":"x","datastore":[]`), "", agentapi.Pod{}},
+		"broken fields":                   {conf(`"mask":7,"subnet":"x","nodeName":"_"`), "", agentapi.Pod{}},
 		"broken CNI_ARGS":                 {conf(""), "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=95f1;FOO;IP=x", pod},
 		"both static sources":             {strings.Replace(conf(""), `"ipam"`, `"runtimeConfig":{"ips":["10.0.0.5"]},"ipam"`, 1), "IP=10.0.0.5", agentapi.Pod{}},
 		"a broken prevResult":             {strings.Replace(conf(""), `"ipam"`, `"prevResult":7,"ipam"`, 1), "", agentapi.Pod{}},
@@ -79,6 +79,10 @@ func TestDelCompletesWithLittle(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+	// Success of a DEL in another store would be a leak for ever.
+	if err := over(&recorder{}).del(t.Context(), cmdArgs(conf(`"datastore":{"path":"relative"}`), "")); err == nil {
+		t.Error("DEL succeeded without knowing the store")
 	}
 	r := &recorder{err: &agentapi.Error{Code: agentapi.CodeTryAgain, Msg: "store"}}
 	if err := over(r).del(t.Context(), cmdArgs(conf(""), "")); agentapi.AsError(err).Code != agentapi.CodeTryAgain {

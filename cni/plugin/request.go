@@ -38,6 +38,27 @@ func addRequest(args *skel.CmdArgs, c Conf, a cniArgs) (agentapi.AddRequest, err
 	}, nil
 }
 
+// answers refuses a reply that is not what was asked for: whatever sent it, no
+// interface gets an address from it.
+func answers(r agentapi.AddRequest, reply agentapi.AddReply) error {
+	var addrs []netip.Addr
+	for _, a := range reply.Addresses {
+		if slices.Contains(addrs, a.Addr) {
+			return fmt.Errorf("the backend's answer has %s twice", a.Addr)
+		}
+		addrs = append(addrs, a.Addr)
+	}
+	if n4, n6 := count(addrs, IPv4), count(addrs, IPv6); n4 != r.Num4 || n6 != r.Num6 {
+		return fmt.Errorf("the backend answered %d IPv4 and %d IPv6 addresses to a request for %d and %d", n4, n6, r.Num4, r.Num6)
+	}
+	for _, a := range r.Addrs {
+		if !slices.Contains(addrs, a) {
+			return fmt.Errorf("the backend's answer lacks %s, which was asked for", a)
+		}
+	}
+	return nil
+}
+
 // statusRequest is what the network asks for of a pod that wants nothing special.
 func statusRequest(c Conf) agentapi.StatusRequest {
 	r := agentapi.StatusRequest{

@@ -205,3 +205,32 @@ func TestGCRequest(t *testing.T) {
 		})
 	}
 }
+
+// An answer that is not what was asked for gives no interface an address.
+func TestAnswers(t *testing.T) {
+	reply := func(list ...string) (r agentapi.AddReply) {
+		for _, a := range addrs(list...) {
+			r.Addresses = append(r.Addresses, agentapi.Address{Addr: a})
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		r    agentapi.AddRequest
+		a    agentapi.AddReply
+		says string
+	}{
+		"as asked":        {agentapi.AddRequest{Num4: 1, Num6: 1}, reply("10.0.0.1", "fd00::1"), ""},
+		"nothing":         {agentapi.AddRequest{Num4: 1}, reply(), "0 IPv4 and 0 IPv6"},
+		"another family":  {agentapi.AddRequest{Num4: 1}, reply("fd00::1"), "0 IPv4 and 1 IPv6"},
+		"too many":        {agentapi.AddRequest{Num4: 1}, reply("10.0.0.1", "10.0.0.2"), "2 IPv4"},
+		"twice":           {agentapi.AddRequest{Num4: 2}, reply("10.0.0.1", "10.0.0.1"), "10.0.0.1 twice"},
+		"not the address": {agentapi.AddRequest{Num4: 1, Addrs: addrs("10.0.0.9")}, reply("10.0.0.1"), "lacks 10.0.0.9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := answers(c.r, c.a)
+			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want %q", err, c.says)
+			}
+		})
+	}
+}

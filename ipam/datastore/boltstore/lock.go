@@ -17,6 +17,9 @@ const (
 	turnSuffix = ".turn"
 )
 
+// Files returns the files that a store at path consists of, the store first.
+func Files(path string) []string { return []string{path, path + lockSuffix, path + turnSuffix} }
+
 // lockStore takes the lock of the store at path, exclusive or shared, and returns
 // what releases it. Everyone waits for the lock while holding the turn, because
 // the kernel lets readers pass a waiting writer: with eight of them reading all
@@ -28,10 +31,10 @@ func lockStore(ctx context.Context, path string, exclusive bool) (func(), error)
 	}
 	pass, err := filelock.Acquire(ctx, path+turnSuffix, true)
 	if err == nil {
-		defer pass()
-		var release func()
-		if release, err = filelock.Acquire(ctx, path+lockSuffix, exclusive); err == nil {
-			return release, nil
+		defer pass.Release()
+		var lock *filelock.Lock
+		if lock, err = filelock.Acquire(ctx, path+lockSuffix, exclusive); err == nil {
+			return lock.Release, nil
 		}
 	}
 	if errors.Is(err, syscall.EROFS) && !exclusive {
