@@ -6,7 +6,6 @@ require (
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/containernetworking/cni v1.3.1
 	github.com/containernetworking/plugins v1.10.0
-	github.com/gofrs/flock v0.13.2
 	github.com/google/go-cmp v0.7.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2

@@ -14,9 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/allod/allod/ipam/datastore/filelock"
 )
 
 // agent is a process of the agent; testscript.Main put it on the PATH.
@@ -147,11 +148,11 @@ func TestApplyInterrupted(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	before := readFile(t, store)
-	held := flock.New(store + ".lock")
-	if err := held.Lock(); err != nil {
+	held, err := filelock.Acquire(t.Context(), store+".lock", true)
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = held.Close() }()
+	defer held.Release()
 
 	pr, pw, err := os.Pipe()
 	if err != nil {

@@ -36,8 +36,8 @@ var layers = []layer{
 	{pkg: "ipam/datastore/v1alpha1", own: domain, libs: []string{"k8s.io/apimachinery/...", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}},
 	{pkg: "ipam/datastore/kv", own: append([]string{"ipam/datastore/v1alpha1"}, domain...), libs: []string{"k8s.io/apimachinery/...", "k8s.io/utils/clock"}},
 	{pkg: "ipam/datastore/memstore", own: append([]string{"ipam/datastore/kv"}, domain...), libs: []string{"k8s.io/utils/clock"}},
-	{pkg: "ipam/datastore/filelock", libs: []string{"github.com/gofrs/flock"}},
-	{pkg: "ipam/datastore/boltstore", own: append([]string{"ipam/datastore/filelock", "ipam/datastore/kv"}, domain...), libs: []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "github.com/gofrs/flock", "github.com/google/renameio/v2", "golang.org/x/sys/unix", "k8s.io/utils/clock"}},
+	{pkg: "ipam/datastore/filelock", libs: []string{"golang.org/x/sys/unix"}},
+	{pkg: "ipam/datastore/boltstore", own: append([]string{"ipam/datastore/filelock", "ipam/datastore/kv"}, domain...), libs: []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "github.com/google/renameio/v2", "golang.org/x/sys/unix", "k8s.io/utils/clock"}},
 	{pkg: "ipam/datastore/storetest", own: domain, libs: []string{"github.com/google/go-cmp/...", "pgregory.net/rapid"}},
 	{pkg: "ipam", own: domain, libs: []string{"go4.org/netipx", "golang.org/x/sync/errgroup", "k8s.io/utils/clock"}},
 

@@ -11,7 +11,7 @@
 // file "<path>.lock": shared for View, exclusive for Update. The wait blocks in
 // the kernel (bbolt's own lock polls every 50 ms). Who waits for the lock holds
 // "<path>.turn", so that writers get their turn among many readers; both are taken
-// through gofrs/flock, and the kernel gives them up when a process dies. Lock files
+// through filelock, and the kernel gives them up when a process dies. Lock files
 // are never removed:
 // a process that holds the removed file and one that made a new one would both
 // believe to be alone. They are separate from the data file so that replacing the
