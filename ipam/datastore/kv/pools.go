@@ -278,8 +278,11 @@ func gatewayFree(tx Tx, p pool.Pool) error {
 		gateway := p.GatewayOf(b.CIDR)
 		if allocated(&b, gateway) {
 			s, _ := b.Slot(gateway)
-			return fmt.Errorf("spec.gateway: %s is in use by pod %s/%s, container %q on node %s; delete that pod or choose another gateway",
-				gateway, s.Active.Namespace, s.Active.Pod, s.Active.ContainerID, s.Active.Node)
+			who := fmt.Sprintf("container %q", s.Active.ContainerID)
+			if s.Active.Pod != "" {
+				who = fmt.Sprintf("pod %s/%s", s.Active.Namespace, s.Active.Pod)
+			}
+			return fmt.Errorf("spec.gateway: %s is in use by %s on node %s; end it or choose another gateway", gateway, who, s.Active.Node)
 		}
 	}
 	return nil
