@@ -31,6 +31,10 @@ type AutoAssignRequest struct {
 	MaxBlocksPerHost int
 	NeedGateway      bool // only pools with a gateway will do
 	BlockMask        bool // only pools whose gateway is inside each block will do
+	// Reserved4 and Reserved6 are the ordinals that the host keeps for itself in each
+	// of its blocks (Windows). They force strictAffinity; pools whose blocks are too
+	// small are skipped.
+	Reserved4, Reserved6 block.HostReserved
 }
 
 func (r AutoAssignRequest) validate() error {
@@ -44,7 +48,7 @@ func (r AutoAssignRequest) validate() error {
 	case r.Host.Name == "":
 		return fmt.Errorf("%w: no node name", ErrInvalid)
 	}
-	return nil
+	return r.validateReserved()
 }
 
 func (r AutoAssignRequest) wants() []want {
@@ -94,12 +98,18 @@ type assigner struct {
 	known []affinityEntry
 	// unsure are takings whose write has an unknown outcome; fail fences them.
 	unsure []*taking
+	// ensured, unless nil, takes the block of each family: a block is wanted, and
+	// nothing from it; see EnsureBlock.
+	ensured map[pool.Family]netip.Prefix
 }
 
 func (c *Client) newAssigner(ctx context.Context, r AutoAssignRequest) (*assigner, error) {
 	v, err := c.view(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if r.reserves() {
+		v.config.StrictAffinity = true
 	}
 	host, err := c.hostView(ctx, r.Host.Name)
 	if err != nil {
@@ -121,9 +131,11 @@ func (a *assigner) assigned() Assigned {
 }
 
 func (a *assigner) selection(w want) pool.Selection {
+	reserved := a.r.reserved(w.family)
 	return pool.Select(a.v.pools, pool.Request{
 		Family: w.family, Requested: w.pools, Use: a.r.Use, Node: a.r.Host, Namespace: a.r.Namespace,
 		NeedGateway: a.r.NeedGateway, BlockMask: a.r.BlockMask,
+		ReservedStart: reserved.StartOfBlock, ReservedEnd: reserved.EndOfBlock,
 	})
 }
 
@@ -201,7 +213,7 @@ func (s *search) affine(ctx context.Context) error {
 
 // ours allows a block that this host still has.
 func (s *search) ours(b block.Block) (block.Block, bool) {
-	return b, b.Affinity == s.host.affinity()
+	return b, b.Affinity == s.host.affinity() && (s.ensured == nil || s.canReserve(b))
 }
 
 // from takes what one existing block can give. prepare may refuse the block as it
@@ -226,6 +238,9 @@ func (s *search) taken(t *taking, e blockEntry, err error) error {
 		return err
 	}
 	s.need -= len(t.planned)
+	if t.bare && t.has(e.Value) {
+		s.need, s.ensured[s.want.family] = 0, e.Key
+	}
 	return nil
 }
 
@@ -246,6 +261,9 @@ func (a *assigner) record(t *taking, e blockEntry, err error) error {
 func (s *search) take(p pool.Pool) takeFunc {
 	u := s.v.unassignableIn(p)
 	return func(b block.Block) (block.Block, []block.Allocation, error) {
+		if s.ensured != nil {
+			return b, nil, nil
+		}
 		next, got := b.Allocate(s.r.request(s.need, s.c, func(a netip.Addr) bool { return !u.Contains(a) }))
 		return next, got, nil
 	}

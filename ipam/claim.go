@@ -75,7 +75,9 @@ func (s *search) candidate(taken []netip.Prefix) (pool.Pool, netip.Prefix, bool)
 			continue
 		}
 		for cidr := range pool.Walk(p, s.host.name, taken, s.v.unassignableIn(p)) {
-			return p, cidr, true
+			if s.hasRoom(p, cidr) {
+				return p, cidr, true
+			}
 		}
 	}
 	return pool.Pool{}, netip.Prefix{}, false
@@ -85,9 +87,14 @@ func (s *search) candidate(taken []netip.Prefix) (pool.Pool, netip.Prefix, bool)
 // block went to somebody else, or that its pool no longer hands out, is no error:
 // the caller looks further.
 func (s *search) claimBlock(ctx context.Context, p pool.Pool, cidr netip.Prefix) error {
+	return s.claimSeen(ctx, p, cidr, nil)
+}
+
+// claimSeen is claimBlock for a block that was seen there; nil: it was not.
+func (s *search) claimSeen(ctx context.Context, p pool.Pool, cidr netip.Prefix, seen *blockEntry) error {
 	t := s.taking(p, cidr, s.take(p))
 	t.prepare = s.mayClaim
-	e, err := s.claimWith(ctx, t, nil)
+	e, err := s.claimWith(ctx, t, seen)
 	switch {
 	case errors.Is(err, errPoolClosed):
 		s.closed[p.Name] = true
@@ -110,7 +117,8 @@ func (s *search) mayClaim(b block.Block) (block.Block, bool) {
 	case !b.Affinity.IsZero() || s.v.config.StrictAffinity && !s.onlyOurs(b):
 		return b, false
 	}
-	return b.WithAffinity(s.host.affinity(), s.c.clock.Now()), true
+	b = b.WithAffinity(s.host.affinity(), s.c.clock.Now())
+	return b, s.canReserve(b)
 }
 
 func (a *assigner) onlyOurs(b block.Block) bool {
@@ -203,7 +211,7 @@ func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affi
 		return blockEntry{}, err
 	}
 	b, got, err := t.plan(b.Fence(now)) // the first sequence is above all known (INV-15)
-	if err != nil || len(got) == 0 {
+	if err != nil || !t.worth(b, got) {
 		return blockEntry{}, errors.Join(errStaleAffinity, err)
 	}
 	t.owner, t.created = owner, true

@@ -23,7 +23,7 @@ func (s *search) others(ctx context.Context) error {
 	if err := s.lookAround(ctx); err != nil {
 		return err
 	}
-	if err := s.reclaim(ctx); err != nil || s.need == 0 || s.v.config.StrictAffinity {
+	if err := s.reclaim(ctx); err != nil || s.need == 0 || s.v.config.StrictAffinity || s.ensured != nil {
 		return err
 	}
 	for _, e := range s.seen {
@@ -116,10 +116,11 @@ func (s *search) mayReclaim(b block.Block) (block.Block, bool) {
 		return b, false
 	case b.Affinity.IsZero():
 		return s.mayClaim(b)
-	case b.Affinity.Type != block.HostAffinity, free.Counts().Allocated+free.Counts().Cooling > 0, justClaimed(b, now):
+	case b.Affinity.Type != block.HostAffinity, !free.Empty(), justClaimed(b, now):
 		return b, false
 	}
-	return b.WithAffinity(s.host.affinity(), now), true
+	b = b.WithAffinity(s.host.affinity(), now)
+	return b, s.canReserve(b)
 }
 
 // justClaimed reports whether b was claimed less than minHeld ago. A claim further

@@ -13,6 +13,7 @@ import (
 
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/pool"
 )
 
 // releaseWorkers is how many blocks are written at the same time.
@@ -84,7 +85,7 @@ func (c *Client) groupByBlock(ctx context.Context, rs []Release) ([]blockGroup, 
 				}
 			}
 			var err error
-			if cidr, err = v.blockOf(r.Addr); err != nil {
+			if _, cidr, err = v.blockOf(r.Addr); err != nil {
 				return nil, fmt.Errorf("release %s: %w", r.Addr, err)
 			}
 		}
@@ -98,14 +99,14 @@ func (c *Client) groupByBlock(ctx context.Context, rs []Release) ([]blockGroup, 
 	return groups, nil
 }
 
-// blockOf returns the block that holds a in the pool that contains it.
-func (v *view) blockOf(a netip.Addr) (netip.Prefix, error) {
+// blockOf returns the block that holds a, and the pool that contains it.
+func (v *view) blockOf(a netip.Addr) (pool.Pool, netip.Prefix, error) {
 	for _, p := range v.pools {
 		if cidr, ok := p.BlockOf(a); ok {
-			return cidr, nil
+			return p, cidr, nil
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("%w: no IPPool contains it", ErrNotInPool)
+	return pool.Pool{}, netip.Prefix{}, fmt.Errorf("%w: no IPPool contains it", ErrNotInPool)
 }
 
 // releaseIn releases the members of g in one block write. Each goroutine writes

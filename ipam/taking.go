@@ -28,12 +28,18 @@ type taking struct {
 	take    takeFunc
 	prepare func(block.Block) (block.Block, bool)
 	planned []block.Allocation
+	reserve block.HostReserved // of a block of this host
+	host    block.Affinity
+	bare    bool           // the block is wanted, and nothing from it
 	created bool           // the write that was lost may be the block's creation
 	owner   block.Affinity // of the block that was to be created
 }
 
 func (a *assigner) taking(p pool.Pool, cidr netip.Prefix, take takeFunc) *taking {
-	return &taking{c: a.c, v: a.v, pool: p, cidr: cidr, handle: a.r.Handle, take: take}
+	return &taking{
+		c: a.c, v: a.v, pool: p, cidr: cidr, handle: a.r.Handle, take: take,
+		reserve: a.r.reserved(p.Family()), host: a.host.affinity(), bare: a.ensured != nil,
+	}
 }
 
 func (t *taking) change(e blockEntry) (block.Block, bool, error) {
@@ -49,7 +55,7 @@ func (t *taking) change(e blockEntry) (block.Block, bool, error) {
 		}
 	}
 	next, got, err := t.plan(b)
-	if err != nil || len(got) == 0 {
+	if err != nil || !t.worth(next, got) {
 		return e.Value, false, err
 	}
 	t.planned = got
@@ -62,12 +68,32 @@ func (t *taking) plan(b block.Block) (block.Block, []block.Allocation, error) {
 		return b, nil, nil // a newer version's block gives nothing here; see exhausted
 	}
 	b, _ = b.Collect(t.c.clock.Now(), t.v.config.IPCooldown)
+	if b.Affinity == t.host {
+		b, _ = t.c.reserve(b, t.reserve, t.host.Name)
+	}
 	next, got, err := t.take(b)
 	return t.v.label(next, t.pool), got, err
 }
 
+// worth reports whether next, with got in it, is worth a write.
+func (t *taking) worth(next block.Block, got []block.Allocation) bool {
+	return len(got) > 0 || t.bare && next.Affinity == t.host && next.Writable() == nil
+}
+
+// has reports whether b is the host's, with everything that the host reserves.
+func (t *taking) has(b block.Block) bool {
+	if b.Affinity != t.host {
+		return false
+	}
+	now, missing := t.c.reserve(b, t.reserve, t.host.Name)
+	return missing == 0 && now.Seq == b.Seq // nothing was left to reserve
+}
+
 // in reports whether b holds what was planned.
 func (t *taking) in(b block.Block) bool {
+	if t.bare {
+		return t.has(b)
+	}
 	for _, p := range t.planned {
 		s, ok := b.Slot(p.Addr)
 		if !ok || s.State != block.Allocated || s.Seq != p.Seq || s.Handle != t.handle {
