@@ -75,7 +75,18 @@ func (c *Client) releaseClaim(ctx context.Context, v *view, k datastore.Affinity
 	case err != nil:
 		return e, err
 	}
-	return e, c.dropAffinity(ctx, k, e.Value.Seq)
+	err = c.dropAffinity(ctx, k, e.Value.Seq)
+	if !errors.Is(err, errClaimedAnew) {
+		return e, err
+	}
+	now, err := c.store.Blocks.Get(ctx, k.CIDR)
+	switch {
+	case err == nil && now.Value.Affinity == k.Owner:
+		return blockEntry{}, nil
+	case err != nil && !errors.Is(err, datastore.ErrNotFound):
+		return blockEntry{}, fmt.Errorf("read block: %w", err)
+	}
+	return blockEntry{}, c.dropAffinity(ctx, k, 0) // a sequence that no block of it has
 }
 
 // deleteUnused deletes blocks that were just seen empty and without an owner, and
@@ -111,12 +122,20 @@ func (c *Client) deleteUnused(ctx context.Context, es []blockEntry) (gone []neti
 	return gone, errors.Join(errs...)
 }
 
+// errClaimedAnew: the owner has claimed the block again since it was released.
+var errClaimedAnew = errors.New("claimed anew")
+
 // dropAffinity removes a claim whose block no longer names its owner. upTo is the
-// block's sequence then: a claim with a higher one has been made since.
+// block's sequence when that was seen, 0 when there is no block: a claim confirmed
+// with a higher one has most likely been made since, and is errClaimedAnew. Its block
+// names the owner again, and an affinity is never pendingDeletion then (INV-6).
 func (c *Client) dropAffinity(ctx context.Context, k datastore.AffinityKey, upTo uint64) error {
 	e, err := update(ctx, c.backoff, c.store.Affinities, k, nil,
 		func(e affinityEntry) (datastore.Affinity, bool, error) {
 			next := e.Value
+			if upTo > 0 && next.State == datastore.Confirmed && next.BlockSeq > upTo {
+				return next, false, errClaimedAnew
+			}
 			next.State = datastore.PendingDeletion
 			return next, next != e.Value, nil
 		})

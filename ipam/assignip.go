@@ -146,23 +146,34 @@ func (s *search) notUsable(e blockEntry) error {
 // givenFrom takes from the block that is there, or claims it.
 func (s *search) givenFrom(ctx context.Context, t *taking) (blockEntry, error) {
 	e, err := s.c.store.Blocks.Get(ctx, t.cidr)
+	if err == nil && !e.Value.Affinity.IsZero() {
+		t.prepare = s.mayBorrow
+		e, err = update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, &e, t.change)
+		if err == nil && (len(t.planned) > 0 || !e.Value.Affinity.IsZero()) {
+			return e, nil
+		}
+		t.prepare = s.mayUse // its owner has let it go meanwhile
+	}
+	seen := &e
 	switch {
-	case err == nil && !e.Value.Affinity.IsZero():
-		return update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, &e, t.change)
-	case err != nil && !errors.Is(err, datastore.ErrNotFound):
-		return e, fmt.Errorf("read block %s: %w", t.cidr, err)
+	case errors.Is(err, datastore.ErrNotFound):
+		seen = nil
+	case err != nil:
+		return e, fmt.Errorf("block %s: %w", t.cidr, err)
 	}
 	if err := s.mayClaimMore(); err != nil {
 		if s.v.config.StrictAffinity {
 			return e, err
 		}
-		return s.createUnowned(ctx, t, e)
-	}
-	seen := &e
-	if err != nil {
-		seen = nil
+		return s.createUnowned(ctx, t, seen)
 	}
 	return s.claimWith(ctx, t, seen)
+}
+
+// mayBorrow uses the owner's block unless strictAffinity forbids it. It never claims:
+// an affinity has to be pending first (INV-6).
+func (s *search) mayBorrow(b block.Block) (block.Block, bool) {
+	return b, b.Affinity == s.host.affinity() || !s.v.config.StrictAffinity
 }
 
 // mayClaimMore returns why the host may not claim another block.
@@ -181,9 +192,12 @@ func (s *search) mayClaimMore() error {
 // createUnowned takes from a block without an affinity, which it creates if need
 // be: the host may use the address and not claim the block. A pending affinity
 // stands for the block until it exists, as in a claim.
-func (s *search) createUnowned(ctx context.Context, t *taking, seen blockEntry) (blockEntry, error) {
-	if seen.Key.IsValid() {
-		return update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, &seen, t.change)
+func (s *search) createUnowned(ctx context.Context, t *taking, seen *blockEntry) (blockEntry, error) {
+	if seen != nil {
+		e, err := update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, seen, t.change)
+		if !errors.Is(err, datastore.ErrNotFound) {
+			return e, err
+		}
 	}
 	if err := s.pend(ctx, t.pool, t.cidr); err != nil {
 		return blockEntry{}, err

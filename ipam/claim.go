@@ -142,7 +142,11 @@ func (a *assigner) claimWith(ctx context.Context, t *taking, seen *blockEntry) (
 	}
 	if seen != nil {
 		e, err = update(ctx, a.c.backoff, a.c.store.Blocks, t.cidr, seen, t.change)
-	} else {
+	}
+	if seen == nil || errors.Is(err, datastore.ErrNotFound) { // gone, as empty blocks without an owner go
+		if seen != nil { // the next one starts above it (INV-15)
+			a.known = append(a.known, affinityEntry{Key: a.host.key(t.cidr), Value: datastore.Affinity{BlockSeq: seen.Value.Seq}})
+		}
 		e, err = a.createOrTake(ctx, t, a.host.affinity())
 	}
 	switch {
@@ -291,7 +295,9 @@ func (a *assigner) withdraw(ctx context.Context, cidr netip.Prefix, why error) e
 }
 
 // repair puts right what a crash between two writes left of this host: a block
-// with its affinity is confirmed, an affinity whose block is another owner's goes.
+// with its affinity is confirmed, an affinity whose block does not name it goes: the
+// block became another owner's, or its affinity was released before the claim was
+// confirmed.
 // It writes nothing when nothing is wrong.
 func (a *assigner) repair(ctx context.Context) error {
 	for _, e := range a.host.blocks {
@@ -301,7 +307,7 @@ func (a *assigner) repair(ctx context.Context) error {
 			if err := a.confirm(ctx, e.Key, e.Value.Seq, e.Value.Pool); err != nil {
 				return err
 			}
-		case !ours && !e.Value.Affinity.IsZero() && i >= 0:
+		case !ours && i >= 0:
 			if err := a.withdraw(ctx, e.Key, nil); err != nil {
 				return err
 			}
