@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,9 @@ func (c *Client) view(ctx context.Context) (*view, error) {
 	for _, e := range pools {
 		v.pools = append(v.pools, e.Value)
 	}
+	// Of overlapping pools the one that hands out, or has, is the one that blocks and
+	// addresses are looked up in (case D10).
+	slices.SortStableFunc(v.pools, func(x, y pool.Pool) int { return cmp.Compare(precedence(x), precedence(y)) })
 	reservations, err := c.store.Reservations.List(ctx, datastore.Query{MayBeStale: true})
 	if err != nil {
 		return nil, fmt.Errorf("list IP reservations: %w", err)
@@ -44,6 +48,16 @@ func (c *Client) view(ctx context.Context) (*view, error) {
 		v.reservations = append(v.reservations, e.Value)
 	}
 	return v, nil
+}
+
+func precedence(p pool.Pool) int {
+	switch {
+	case p.Status.Allocatable:
+		return 0
+	case p.Status.Finalizer:
+		return 1
+	}
+	return 2
 }
 
 // unassignableIn is the one arithmetic of what automatic assignment may not hand
