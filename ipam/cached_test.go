@@ -116,12 +116,12 @@ func (o cachedOwner) prepare(w *world) (faults *memstore.Faults, commit func()) 
 // rest lets the host make its next requests and then compares everything: no address
 // is lost or held twice, every claim has its block, and what is given back leaves
 // nothing behind.
-func (w *world) rest(strict bool) {
+func (w *world) rest() {
 	w.t.Helper()
 	w.verify()
 	for i := range 2 { // whatever was left half done is completed by its host's requests
 		o := pod("node-a", fmt.Sprint("next", i), fmt.Sprint("next", i))
-		if _, err := w.attach(w.c, request(o, 1, 0)); err != nil && !(strict && errors.Is(err, ErrExhausted)) {
+		if _, err := w.attach(w.c, request(o, 1, 0)); err != nil && !(w.strict() && errors.Is(err, ErrExhausted)) {
 			w.t.Errorf("the host's next request: %v", err)
 		}
 	}
@@ -155,6 +155,13 @@ func eachCached(t *testing.T, do func(t *testing.T, strict bool, o cachedOwner, 
 	}
 }
 
+func (w *world) strict() bool {
+	w.t.Helper()
+	c, err := w.c.Config(w.t.Context())
+	w.create(nil, err)
+	return c.StrictAffinity
+}
+
 func cachedWorld(t *testing.T, strict bool, o cachedOwner) *world {
 	w := newWorld(t)
 	w.pool("v4", "10.0.0.0/28", size(30))
@@ -164,45 +171,58 @@ func cachedWorld(t *testing.T, strict bool, o cachedOwner) *world {
 }
 
 // The releaser is stopped before its first write and after each; there the owner
-// commits from what it had read before (design, section 5; INV-1, INV-6, INV-7).
+// commits from what it had read before (design, section 5; INV-1, INV-6, INV-7). The
+// releaser then goes on, or was killed and another completes its work.
 func TestFaultReleaseAgainstCachedOwner(t *testing.T) {
 	points := 0
 	eachCached(t, func(t *testing.T, strict bool, o cachedOwner, release func(*world, *Client) error) {
-		for k := 0; ; k++ {
-			w := cachedWorld(t, strict, o)
-			_, commit := o.prepare(w)
-			c, faults := w.process("releaser")
-			stopped := false
-			faults.Hook(func(_ context.Context, op memstore.Op) error {
-				if op.Write == k+1 && !stopped {
-					stopped = true
-					commit()
+		for k, stopped := 0, true; stopped; k++ {
+			for _, killed := range []bool{false, true} {
+				stopped = stopReleaser(t, cachedWorld(t, strict, o), o, release, k, killed)
+				points++
+				if t.Failed() {
+					t.Fatalf("above: the releaser was stopped after write %d, killed %v", k, killed)
 				}
-				return nil
-			})
-			if err := release(w, c); err != nil {
-				t.Errorf("stopped after write %d: %v", k, err)
-			}
-			if !stopped {
-				commit()
-			}
-			w.claims()
-			w.rest(strict)
-			points++
-			if t.Failed() {
-				t.Fatalf("above: the releaser was stopped after write %d", k)
-			}
-			if !stopped {
-				return
 			}
 		}
 	})
 	t.Attr("figures", fmt.Sprintf("%d points at which the owner commits", points))
 }
 
+// stopReleaser returns false when the release has no more than k writes.
+func stopReleaser(
+	t *testing.T, w *world, o cachedOwner, release func(*world, *Client) error, k int, killed bool,
+) (stopped bool) {
+	_, commit := o.prepare(w)
+	c, faults := w.process("releaser")
+	faults.Hook(func(_ context.Context, op memstore.Op) error {
+		if op.Write == k+1 && !stopped {
+			stopped = true
+			commit()
+		}
+		if stopped && killed {
+			return memstore.ErrCrashed
+		}
+		return nil
+	})
+	err := release(w, c)
+	switch {
+	case !stopped:
+		commit()
+	case killed:
+		err = release(w, w.c)
+	}
+	if err != nil {
+		t.Errorf("release: %v", err)
+	}
+	w.claims()
+	w.rest()
+	return stopped
+}
+
 // The reverse: the owner is stopped before its first write and after each, and the
 // release runs from beginning to end.
-func TestFaultCachedOwnerAgainstRelease(t *testing.T) {
+func TestFaultReleaseAgainstCachedOwnerReverse(t *testing.T) {
 	points := 0
 	eachCached(t, func(t *testing.T, strict bool, o cachedOwner, release func(*world, *Client) error) {
 		for k := 0; ; k++ {
@@ -227,7 +247,7 @@ func TestFaultCachedOwnerAgainstRelease(t *testing.T) {
 				run()
 			}
 			w.claims()
-			w.rest(strict)
+			w.rest()
 			points++
 			if t.Failed() {
 				t.Fatalf("above: the owner was stopped after write %d", k)
