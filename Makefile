@@ -82,7 +82,7 @@ endef
 # $(call crdgen,folder for deep copies,folder for CRDs): from the types and markers of v1alpha1.
 API_DIR := ipam/datastore/v1alpha1
 CRD_DIR := manifests/crds
-crdgen = $(CRDGEN) object crd paths=./$(API_DIR) output:object:dir=$(1) output:crd:dir=$(2)
+crdgen = $(CRDGEN) object:headerFile=<(echo "// SPDX-License-Identifier: Apache-2.0") crd paths=./$(API_DIR) output:object:dir=$(1) output:crd:dir=$(2)
 
 ##@ Build
 

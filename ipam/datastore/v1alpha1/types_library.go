@@ -138,7 +138,7 @@ type BlockAffinitySpec struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule=`self.matches('^([0-9]{1,20})?$')`,messageExpression=`'"' + self + '" is no number of 64 bits'`
+	// +kubebuilder:validation:XValidation:rule=`self.matches('^([0-9]{1,20})?$') && (self.size() < 20 || self <= '18446744073709551615')`,messageExpression=`'"' + self + '" is no number of 64 bits'`
 	BlockSequence string `json:"blockSequence,omitempty"`
 }
 

@@ -125,7 +125,7 @@ type HostRoute struct {
 	// Sequence is that of the allocation, in decimal.
 	//
 	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule=`self.matches('^([0-9]{1,20})?$')`,messageExpression=`'"' + self + '" is no number of 64 bits'`
+	// +kubebuilder:validation:XValidation:rule=`self.matches('^([0-9]{1,20})$') && (self.size() < 20 || self <= '18446744073709551615')`,messageExpression=`'"' + self + '" is no number of 64 bits'`
 	Sequence string `json:"sequence"`
 }
 

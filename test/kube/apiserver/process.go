@@ -22,8 +22,7 @@ type process struct {
 	name string
 	log  string // file with what it wrote
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended and err is set
-	err  error
+	done chan struct{} // closed when it has ended
 }
 
 // launch starts binary with a log file in dir.
@@ -49,7 +48,7 @@ func launch(dir, binary string, args ...string) (*process, error) {
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {
-			p.err = p.cmd.Wait()
+			_ = p.cmd.Wait() // ProcessState says how it ended
 		}
 	}()
 	if err := <-started; err != nil {
@@ -72,7 +71,7 @@ func (p *process) kill() {
 func (p *process) ended() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("%s has ended (%v): %s", p.name, p.err, p.lastLines(15))
+		return fmt.Errorf("%s has ended (%s): %s", p.name, p.cmd.ProcessState, p.lastLines(15))
 	default:
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -207,12 +208,11 @@ func TestProgramsDieWithTheTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
-	deadline := time.Now().Add(20 * time.Second)
-	for len(processesWith(t, dir)) > 0 {
-		if time.Now().After(deadline) {
-			t.Fatalf("still running: %v", processesWith(t, dir))
-		}
-		time.Sleep(10 * time.Millisecond)
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		return len(processesWith(t, dir)) == 0, nil
+	})
+	if err != nil {
+		t.Errorf("still running: %v", processesWith(t, dir))
 	}
 }
 
