@@ -134,6 +134,31 @@ func TestReservedOrdinalInUse(t *testing.T) {
 	w.verify()
 }
 
+// The only block there is, without an owner and with a reserved ordinal in use by the
+// host's own pod, is not claimed: the host could not have what it reserves.
+func TestReservedOrdinalInUseKeepsTheBlock(t *testing.T) {
+	w := newWorld(t)
+	w.pool("v4", "10.0.0.0/29", size(29))
+	o := pod("node-a", "u1", "c1")
+	if _, err := w.attach(w.c, with(request(o, 0, 0), "10.0.0.1")); err != nil {
+		t.Fatal(err)
+	}
+	w.releaseAffinity("node-a", "10.0.0.0/29")
+	req := EnsureBlockRequest{V4: true, Host: pool.Node{Name: "node-a"}, Reserved4: windowsHost}
+	if got, err := w.c.EnsureBlock(t.Context(), req); !errors.Is(err, ErrExhausted) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if a := w.block("10.0.0.0/29").Affinity; !a.IsZero() || w.reserved() != 0 {
+		t.Errorf("the block is of %q, %d reserved", a, w.reserved())
+	}
+	w.stray()
+	w.mustDetach(o)
+	if got, err := w.c.EnsureBlock(t.Context(), req); err != nil || w.reserved() != 3 {
+		t.Errorf("after its DEL: %+v, %v", got, err)
+	}
+	w.verify()
+}
+
 // An empty block of a host that reserves ordinals is another's after a minute, like
 // any empty block; what was reserved cools and comes back (INV-3).
 func TestReclaimFromAHostThatReserves(t *testing.T) {
