@@ -47,7 +47,7 @@ type IPAMBlockSpec struct {
 	// Affinity is the owner, host:<node> or virtual:<name>; empty if there is none.
 	//
 	// +optional
-	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:MaxLength=4096
 	Affinity string `json:"affinity,omitempty"`
 	// ClaimedAt is when the owner got the block.
 	//
@@ -117,7 +117,7 @@ type BlockAffinitySpec struct {
 	Type block.AffinityType `json:"type,omitempty"`
 	// Name is the node, or the virtual owner. It cannot change.
 	//
-	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:XValidation:rule=`self != ''`,message=`missing`
 	// +kubebuilder:validation:XValidation:rule=`self == oldSelf`,message=`the owner cannot change; create another object`
 	Name string `json:"name"`
@@ -162,7 +162,7 @@ type IPAMHandle struct {
 type IPAMHandleSpec struct {
 	// Handle is the handle ID. It cannot change.
 	//
-	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:XValidation:rule=`self != ''`,message=`missing`
 	// +kubebuilder:validation:XValidation:rule=`self == oldSelf`,message=`the handle cannot change; create another object`
 	Handle string `json:"handle"`
