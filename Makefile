@@ -31,12 +31,15 @@ ETCD_VER := $(call modver,test/tools/etcd/go.mod,go.etcd.io/etcd/server/v3)
 KUBE_VER := $(call modver,test/tools/kubernetes/go.mod,k8s.io/kubernetes)
 LINT_VER := $(call modver,go.tools.mod,github.com/golangci/golangci-lint/v2)
 FUMPT_VER := $(call modver,go.tools.mod,mvdan.cc/gofumpt)
+CRDGEN_VER := $(call modver,go.tools.mod,sigs.k8s.io/controller-tools)
 
 CNI_BIN  := $(TOOLS)/cniplugins-$(CNI_VER)/bin
-ETCD     := $(TOOLS)/etcd-$(ETCD_VER)/bin/etcd
-KUBE_API := $(TOOLS)/kubernetes-$(KUBE_VER)/bin/kube-apiserver
+# The tests of ./test/kube start these two, and name what builds them if they are not there.
+export ETCD := $(TOOLS)/etcd-$(ETCD_VER)/bin/etcd
+export KUBE_APISERVER := $(TOOLS)/kubernetes-$(KUBE_VER)/bin/kube-apiserver
 LINT     := $(TOOLS)/golangci-lint-$(LINT_VER)/bin/golangci-lint
 FUMPT    := $(TOOLS)/gofumpt-$(FUMPT_VER)/bin/gofumpt
+CRDGEN   := $(TOOLS)/controller-gen-$(CRDGEN_VER)/bin/controller-gen
 # The reference plugins are those that test/tools/cniplugins/tools.go imports.
 CNI_PKGS := $(shell sed -n 's/^\t_ "\(.*\)"$$/\1/p' test/tools/cniplugins/tools.go)
 
@@ -51,9 +54,11 @@ TIER     := go run ./test/tier -summary $(SUMMARY)
 FUZZTIME ?= 20s
 CHECKS   ?= 10000
 COUNT    ?= 5
-# Packages whose tests make network namespaces, and every other one but test/arch.
+# Packages whose tests make network namespaces, those that start an API server, and
+# every other one but test/arch.
 NETNS_PKGS := ./test/netns/... ./test/fixture/...
-UNIT_PKGS   = $$(go list ./... | grep -v -x -F -f <(go list $(NETNS_PKGS) ./test/arch))
+KUBE_PKGS  := ./test/kube/...
+UNIT_PKGS   = $$(go list ./... | grep -v -x -F -f <(go list $(NETNS_PKGS) $(KUBE_PKGS) ./test/arch))
 
 # $(call need,command that proves it is there,Debian packages)
 define need
@@ -74,6 +79,11 @@ define build-once
   CGO_ENABLED=0 go build $(1) -trimpath -ldflags "-s -w $(3)" -o "$$tmp" $(2) && mv "$$tmp" $@
 endef
 
+# $(call crdgen,folder for deep copies,folder for CRDs): from the types and markers of v1alpha1.
+API_DIR := ipam/datastore/v1alpha1
+CRD_DIR := manifests/crds
+crdgen = $(CRDGEN) object:headerFile=<(echo "// SPDX-License-Identifier: Apache-2.0") crd paths=./$(API_DIR) output:object:dir=$(1) output:crd:dir=$(2)
+
 ##@ Build
 
 .PHONY: help
@@ -92,7 +102,8 @@ demo: build cni-plugins ## 3 pods through ptp + allod, pings, clean-up (root; PL
 	go run ./test/demo
 
 .PHONY: generate
-generate: ## rewrite what is generated: the dependency lists
+generate: $(CRDGEN) ## rewrite what is generated: deep copies, manifests/crds, the dependency lists
+	$(call crdgen,$(API_DIR),$(CRD_DIR))
 	go test ./test/arch -run '^TestDependencyLists$$' -update
 
 .PHONY: fmt
@@ -106,16 +117,16 @@ clean: ## remove build output; .tools stays (rm -r .tools to build the tools aga
 ##@ Test
 
 .PHONY: test
-test: ## verify, lint, arch, then the tiers unit, fault, netns; ends with tests and minutes by tier (root)
+test: ## verify, lint, arch, then the tiers unit, fault, netns, kube; ends with tests and minutes by tier (root)
 	@mkdir -p $(TOOLS) && rm -f $(SUMMARY)
-	@for step in verify lint; do \
+	@for step in verify lint tools; do \
 	  start=$$(date +%s); \
 	  $(MAKE) --no-print-directory $$step; \
 	  printf '%s\t-\t-\t-\t%d\n' $$step $$(( $$(date +%s) - start )) >> $(SUMMARY); \
 	done
 	@$(MAKE) --no-print-directory arch
 	@rc=0; \
-	for tier in unit fault netns; do $(MAKE) --no-print-directory test-$$tier || rc=1; done; \
+	for tier in unit fault netns kube; do $(MAKE) --no-print-directory test-$$tier || rc=1; done; \
 	go run ./test/tier -table $(SUMMARY); \
 	exit $$rc
 
@@ -135,15 +146,23 @@ test-netns: build cni-plugins ## the built plugin under the reference plugins in
 	@[ "$$(id -u)" = 0 ] || { echo "test-netns makes network namespaces: run it as root" >&2; exit 1; }
 	@$(TIER) -name netns -- $(NETNS_PKGS)
 
+.PHONY: test-kube
+test-kube: build etcd kube-apiserver ## CRDs, store and direct mode on a real API server that the tests start
+	$(need-cc)
+	@$(TIER) -name kube -- $(KUBE_PKGS)
+
 .PHONY: arch
 arch: ## import direction, forbidden calls, sizes, comments, dependency lists, size of bin/allod
 	$(need-cc)
 	@$(TIER) -name arch -- ./test/arch
 
 .PHONY: verify
-verify: $(FUMPT) ## formatting, go.mod, go vet, dependency lists; changes nothing
+verify: $(FUMPT) $(CRDGEN) ## formatting, generated files, go.mod, go vet, dependency lists; changes nothing
 	@bad=$$($(FUMPT) -l .); \
 	  [ -z "$$bad" ] || { printf 'not formatted (make fmt):\n%s\n' "$$bad" >&2; exit 1; }
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(call crdgen,$$tmp,$$tmp/crds) && \
+	  diff -u $(API_DIR)/zz_generated.deepcopy.go $$tmp/zz_generated.deepcopy.go && diff -ru $(CRD_DIR) $$tmp/crds || \
+	  { echo 'generated files are not up to date (make generate)' >&2; exit 1; }
 	go mod tidy -diff
 	go vet ./...
 	go test ./test/arch -run '^TestDependency'
@@ -174,6 +193,9 @@ nightly: verify lint build cni-plugins kube-apiserver etcd ## long forms: COUNT 
 
 ##@ Tools (each built once)
 
+.PHONY: tools
+tools: cni-plugins etcd kube-apiserver ## all that the tests run beside our own binaries
+
 .PHONY: cni-plugins
 cni-plugins: $(addprefix $(CNI_BIN)/,$(notdir $(CNI_PKGS))) ## the reference CNI plugins, 25 s
 
@@ -181,7 +203,7 @@ cni-plugins: $(addprefix $(CNI_BIN)/,$(notdir $(CNI_PKGS))) ## the reference CNI
 etcd: $(ETCD) ## etcd for the API server, 1 min
 
 .PHONY: kube-apiserver
-kube-apiserver: $(KUBE_API) ## kube-apiserver, 6-10 min of two cores and 2.3 GiB
+kube-apiserver: $(KUBE_APISERVER) ## kube-apiserver, 6-10 min of two cores and 2.3 GiB
 
 $(CNI_BIN)/%:
 	$(call build-once,-C test/tools/cniplugins,$(filter %/$*,$(CNI_PKGS)),-X $(CNI_MOD)/pkg/utils/buildversion.BuildVersion=$(CNI_VER))
@@ -192,7 +214,7 @@ $(ETCD):
 # Without these kube-apiserver calls itself v0.0.0-master and refuses clients by version.
 KUBE_V := -X k8s.io/component-base/version
 KUBE_N := $(subst ., ,$(patsubst v%,%,$(KUBE_VER)))
-$(KUBE_API):
+$(KUBE_APISERVER):
 	$(call build-once,-C test/tools/kubernetes -p 2,k8s.io/kubernetes/cmd/kube-apiserver,\
 	  $(KUBE_V).gitVersion=$(KUBE_VER) $(KUBE_V).gitMajor=$(word 1,$(KUBE_N)) $(KUBE_V).gitMinor=$(word 2,$(KUBE_N)) \
 	  $(KUBE_V).gitTreeState=clean $(KUBE_V).buildDate=2026-01-01T00:00:00Z)
@@ -202,3 +224,7 @@ $(LINT):
 
 $(FUMPT):
 	$(call build-once,-modfile=go.tools.mod,mvdan.cc/gofumpt)
+
+# It writes its version into the CRDs.
+$(CRDGEN):
+	$(call build-once,-modfile=go.tools.mod,sigs.k8s.io/controller-tools/cmd/controller-gen,-X sigs.k8s.io/controller-tools/pkg/version.version=$(CRDGEN_VER))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
@@ -15,16 +16,47 @@ import (
 // taking the owner's name off it fences the owner's cached writes; only then does
 // the affinity become pendingDeletion and go (INV-6). Last, a block that nobody
 // uses is deleted. With mustBeEmpty a block with anything allocated or cooling is
-// left as it is: ErrBlockNotEmpty. A claim that is not there is success. Run again
-// after a crash it completes what is left.
+// left as it is: ErrBlockNotEmpty. A claim that is not there is success; so is one
+// that the owner has made anew meanwhile. Run again after a crash it completes what
+// is left.
 func (c *Client) ReleaseAffinity(ctx context.Context, k datastore.AffinityKey, mustBeEmpty bool) error {
+	return c.releaseAffinities(ctx, []datastore.AffinityKey{k}, nil, mustBeEmpty)
+}
+
+// releaseAffinities tries all of ks and joins what failed (case R14). Blocks that
+// nobody uses are deleted last, those in unused as well, after one look at all
+// affinities.
+func (c *Client) releaseAffinities(
+	ctx context.Context, ks []datastore.AffinityKey, unused []blockEntry, mustBeEmpty bool,
+) error {
 	v, err := c.view(ctx)
 	if err != nil {
 		return err
 	}
+	var errs []error
+	for _, k := range ks {
+		if ctx.Err() != nil {
+			errs = append(errs, context.Cause(ctx))
+			break
+		}
+		e, err := c.releaseClaim(ctx, v, k, mustBeEmpty)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("release affinity of block %s from %s: %w", k.CIDR, k.Owner, err))
+		case e.Key.IsValid() && e.Value.Affinity.IsZero() && e.Value.Empty():
+			unused = append(unused, e)
+		}
+	}
+	_, err = c.deleteUnused(ctx, unused)
+	return errors.Join(append(errs, err)...)
+}
+
+// releaseClaim releases one claim and returns its block as it was left, or the zero
+// entry when there is none.
+func (c *Client) releaseClaim(ctx context.Context, v *view, k datastore.AffinityKey, mustBeEmpty bool) (blockEntry, error) {
 	seen, err := c.store.Affinities.Get(ctx, k)
 	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
-		return fmt.Errorf("read affinity of block %s: %w", k.CIDR, err)
+		return blockEntry{}, fmt.Errorf("read affinity: %w", err)
 	}
 	e, err := update(ctx, c.backoff, c.store.Blocks, k.CIDR, nil, func(e blockEntry) (block.Block, bool, error) {
 		if e.Value.Affinity != k.Owner {
@@ -35,45 +67,53 @@ func (c *Client) ReleaseAffinity(ctx context.Context, k datastore.AffinityKey, m
 			return e.Value, false, ErrBlockNotEmpty
 		}
 		b = b.WithAffinity(block.Affinity{}, c.clock.Now())
+		b, _ = b.Collect(c.clock.Now(), v.config.IPCooldown) // what the owner had reserved, without a cooldown
 		if p, ok := v.poolOf(k.CIDR); ok {
 			b = v.label(b, p)
 		}
 		return b, true, e.Value.Writable()
 	})
-	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
-		return fmt.Errorf("release affinity of block %s from %s: %w", k.CIDR, k.Owner, err)
+	seq := max(seen.Value.BlockSeq, e.Value.Seq)
+	switch {
+	case errors.Is(err, datastore.ErrNotFound):
+		e = blockEntry{}
+	case err != nil:
+		return e, err
 	}
-	blockGone := err != nil
-	if err := c.dropAffinity(ctx, k, max(seen.Value.BlockSeq, e.Value.Seq)); err != nil {
-		return fmt.Errorf("release affinity of block %s from %s: %w", k.CIDR, k.Owner, err)
-	}
-	if blockGone || !e.Value.Affinity.IsZero() || !e.Value.Empty() {
-		return nil
-	}
-	if err := c.deleteUnused(ctx, e); err != nil {
-		return fmt.Errorf("delete empty block %s: %w", k.CIDR, err)
-	}
-	return nil
+	return e, c.dropAffinity(ctx, k, seq)
 }
 
-// deleteUnused deletes a block that was just seen empty and without an owner. It
-// stays while another owner has an affinity for it, which without the block would
-// be the only one to count, and when somebody has taken from it meanwhile: its
-// revision has moved then.
-func (c *Client) deleteUnused(ctx context.Context, e blockEntry) error {
+// deleteUnused deletes blocks that were just seen empty and without an owner, and
+// returns the CIDRs of those that are gone. A block stays while anybody has an
+// affinity for it, which without the block would be the only one to count, when
+// somebody has taken from it meanwhile (its revision has moved then), and when its
+// format is newer than this version knows.
+func (c *Client) deleteUnused(ctx context.Context, es []blockEntry) (gone []netip.Prefix, err error) {
+	if len(es) == 0 {
+		return nil, nil
+	}
 	all, err := c.store.Affinities.List(ctx, datastore.Query{})
 	if err != nil {
-		return fmt.Errorf("list affinities: %w", err)
+		return nil, fmt.Errorf("delete empty blocks: list affinities: %w", err)
 	}
+	claimed := make(map[netip.Prefix]bool, len(all))
 	for _, a := range all {
-		if a.Key.CIDR == e.Key {
-			return nil
+		claimed[a.Key.CIDR] = true
+	}
+	var errs []error
+	for _, e := range es {
+		if claimed[e.Key] || e.Value.Writable() != nil {
+			continue
+		}
+		err := c.store.Blocks.Delete(ctx, e)
+		switch {
+		case err == nil, errors.Is(err, datastore.ErrNotFound):
+			gone = append(gone, e.Key)
+		case !definite(err):
+			errs = append(errs, fmt.Errorf("delete empty block %s: %w", e.Key, err))
 		}
 	}
-	if err := c.store.Blocks.Delete(ctx, e); err != nil && !definite(err) {
-		return err
-	}
-	return nil
+	return gone, errors.Join(errs...)
 }
 
 // dropAffinity removes a claim, unless the owner has claimed the block again since

@@ -32,6 +32,10 @@ type AutoAssignRequest struct {
 	MaxBlocksPerHost int
 	NeedGateway      bool // only pools with a gateway will do
 	BlockMask        bool // only pools whose gateway is inside each block will do
+	// Reserved4 and Reserved6 are the ordinals that the host keeps for itself in each
+	// of its blocks (Windows). They force strictAffinity; pools whose blocks are too
+	// small are skipped.
+	Reserved4, Reserved6 block.HostReserved
 }
 
 func (r AutoAssignRequest) validate() error {
@@ -45,7 +49,7 @@ func (r AutoAssignRequest) validate() error {
 	case r.Host.Name == "":
 		return fmt.Errorf("%w: no node name", ErrInvalid)
 	}
-	return legible(r.Owner, r.Host.Name)
+	return errors.Join(legible(r.Owner, r.Host.Name), r.validateReserved())
 }
 
 // maxName bounds every name that is recorded with an allocation: the longest that
@@ -117,6 +121,9 @@ type assigner struct {
 	listed bool
 	// unsure are takings whose write has an unknown outcome; fail fences them.
 	unsure []*taking
+	// ensured, unless nil, takes the block of each family: a block is wanted, and
+	// nothing from it; see EnsureBlock.
+	ensured map[pool.Family]netip.Prefix
 }
 
 func (c *Client) newAssigner(ctx context.Context, r AutoAssignRequest) (*assigner, error) {
@@ -129,7 +136,9 @@ func (c *Client) newAssigner(ctx context.Context, r AutoAssignRequest) (*assigne
 		return nil, err
 	}
 	r.Owner.Node = cmp.Or(r.Owner.Node, r.Host.Name) // it is what the host's blocks are found by
-	return &assigner{c: c, v: v, host: host, r: r}, nil
+	a := &assigner{c: c, host: host, r: r}
+	a.use(v)
+	return a, nil
 }
 
 // refresh reads what the operators have configured again, consistently: what a view
@@ -137,9 +146,19 @@ func (c *Client) newAssigner(ctx context.Context, r AutoAssignRequest) (*assigne
 func (a *assigner) refresh(ctx context.Context) error {
 	v, err := a.c.viewOf(ctx, datastore.Query{})
 	if err == nil {
-		v.live, a.v = true, v
+		v.live = true
+		a.use(v)
 	}
 	return err
+}
+
+// use decides on v from now on. A host that reserves ordinals never borrows,
+// whatever is configured.
+func (a *assigner) use(v *view) {
+	if a.r.reserves() {
+		v.config.StrictAffinity = true
+	}
+	a.v = v
 }
 
 func (a *assigner) assigned() Assigned {
@@ -155,9 +174,11 @@ func (a *assigner) assigned() Assigned {
 }
 
 func (a *assigner) selection(w want) pool.Selection {
+	reserved := a.r.reserved(w.family)
 	return pool.Select(a.v.pools, pool.Request{
 		Family: w.family, Requested: w.pools, Use: a.r.Use, Node: a.r.Host, Namespace: a.r.Namespace,
 		NeedGateway: a.r.NeedGateway, BlockMask: a.r.BlockMask,
+		ReservedStart: reserved.StartOfBlock, ReservedEnd: reserved.EndOfBlock,
 	})
 }
 
@@ -260,7 +281,7 @@ func (s *search) affine(ctx context.Context) error {
 
 // ours allows a block that this host still has.
 func (s *search) ours(b block.Block) (block.Block, bool) {
-	return b, b.Affinity == s.host.affinity()
+	return b, b.Affinity == s.host.affinity() && (s.ensured == nil || s.canReserve(b))
 }
 
 // from takes what one existing block can give. prepare may refuse the block as it
@@ -286,6 +307,9 @@ func (s *search) took(t *taking, e blockEntry, err error) error {
 		return err
 	}
 	s.need -= len(t.planned)
+	if t.bare && t.has(e.Value) {
+		s.need, s.ensured[s.want.family] = 0, e.Key
+	}
 	return nil
 }
 
@@ -315,6 +339,9 @@ func (a *assigner) keep(t *taking, e blockEntry) {
 func (s *search) take(p pool.Pool) takeFunc {
 	u := s.v.unassignableIn(p)
 	return func(b block.Block) (block.Block, []block.Allocation, error) {
+		if s.ensured != nil {
+			return b, nil, nil
+		}
 		next, got := b.Allocate(s.r.request(s.need, s.c, func(a netip.Addr) bool { return !u.Contains(a) }))
 		return next, got, nil
 	}

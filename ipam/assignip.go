@@ -165,26 +165,25 @@ func (s *search) notUsable(e blockEntry) error {
 // givenFrom takes from the block that is there, or claims it.
 func (s *search) givenFrom(ctx context.Context, t *taking) (blockEntry, error) {
 	e, err := s.c.store.Blocks.Get(ctx, t.cidr)
+	seen := &e
 	switch {
-	case err == nil && !e.Value.Affinity.IsZero():
+	case errors.Is(err, datastore.ErrNotFound):
+		seen = nil
+	case err != nil:
+		return e, fmt.Errorf("read block %s: %w", t.cidr, err)
+	case !e.Value.Affinity.IsZero():
 		t.prepare = s.owned
 		e, err := update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, &e, t.change)
-		if err == nil && e.Value.Affinity.IsZero() {
+		if err == nil && len(t.planned) == 0 && e.Value.Affinity.IsZero() {
 			err = errStaleAffinity // released meanwhile: it is to be claimed
 		}
 		return e, err
-	case err != nil && !errors.Is(err, datastore.ErrNotFound):
-		return e, fmt.Errorf("read block %s: %w", t.cidr, err)
 	}
 	if err := s.mayClaimMore(t.cidr); err != nil {
 		if s.v.config.StrictAffinity {
 			return e, err
 		}
-		return s.createUnowned(ctx, t, e)
-	}
-	seen := &e
-	if err != nil {
-		seen = nil
+		return s.createUnowned(ctx, t, seen)
 	}
 	return s.claimWith(ctx, t, seen)
 }
@@ -205,9 +204,12 @@ func (s *search) mayClaimMore(cidr netip.Prefix) error {
 // createUnowned takes from a block without an affinity, which it creates if need
 // be: the host may use the address and not claim the block. A pending affinity
 // stands for the block until it exists, as in a claim.
-func (s *search) createUnowned(ctx context.Context, t *taking, seen blockEntry) (blockEntry, error) {
-	if seen.Key.IsValid() {
-		return update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, &seen, t.change)
+func (s *search) createUnowned(ctx context.Context, t *taking, seen *blockEntry) (blockEntry, error) {
+	if seen != nil {
+		e, err := update(ctx, s.c.backoff, s.c.store.Blocks, t.cidr, seen, t.change)
+		if !errors.Is(err, datastore.ErrNotFound) {
+			return e, err
+		}
 	}
 	if err := s.pend(ctx, t.pool, t.cidr); err != nil {
 		return blockEntry{}, err

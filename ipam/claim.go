@@ -120,7 +120,9 @@ func (s *search) candidate(taken []netip.Prefix) (pool.Pool, netip.Prefix, bool)
 			continue
 		}
 		for cidr := range pool.Walk(p, s.host.name, taken, s.v.unassignableIn(p)) {
-			return p, cidr, true
+			if s.hasRoom(p, cidr) {
+				return p, cidr, true
+			}
 		}
 	}
 	return pool.Pool{}, netip.Prefix{}, false
@@ -130,9 +132,14 @@ func (s *search) candidate(taken []netip.Prefix) (pool.Pool, netip.Prefix, bool)
 // block went to somebody else, or that its pool no longer hands out, is no error:
 // the caller looks further.
 func (s *search) claimBlock(ctx context.Context, p pool.Pool, cidr netip.Prefix) error {
+	return s.claimSeen(ctx, p, cidr, nil)
+}
+
+// claimSeen is claimBlock for a block that was seen there; nil: it was not.
+func (s *search) claimSeen(ctx context.Context, p pool.Pool, cidr netip.Prefix, seen *blockEntry) error {
 	t := s.taking(p, cidr, s.take(p))
 	t.prepare = s.mayClaim
-	e, err := s.claimWith(ctx, t, nil)
+	e, err := s.claimWith(ctx, t, seen)
 	switch {
 	case errors.Is(err, errPoolClosed):
 		s.closed[p.Name] = true
@@ -155,7 +162,8 @@ func (s *search) mayClaim(b block.Block) (block.Block, bool) {
 	case !b.Affinity.IsZero() || s.v.config.StrictAffinity && !s.onlyOurs(b):
 		return b, false
 	}
-	return b.WithAffinity(s.host.affinity(), s.c.clock.Now()), true
+	b = b.WithAffinity(s.host.affinity(), s.c.clock.Now())
+	return b, s.canReserve(b)
 }
 
 func (a *assigner) onlyOurs(b block.Block) bool {
@@ -286,16 +294,16 @@ func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affi
 		a.listed = true
 	}
 	now := a.c.clock.Now()
-	b, err := block.New(t.cidr, owner, a.seqFor(t.cidr), now)
+	b, err := block.New(t.cidr, owner, max(a.seqFor(t.cidr), t.seq), now)
 	if err != nil {
 		return blockEntry{}, err
 	}
 	b, got, err := t.plan(b.Fence(now)) // the first sequence is above all known (INV-15)
-	if err != nil || len(got) == 0 {
+	if err != nil || !t.worth(b, got) {
 		return blockEntry{}, errors.Join(errStaleAffinity, err)
 	}
 	t.owner, t.created = owner, true
-	t.tried = append(t.tried, got)
+	t.tried, t.seq = append(t.tried, got), max(t.seq, b.Seq)
 	var lost error
 	for range 3 {
 		e, err := a.c.store.Blocks.Create(ctx, t.cidr, b)
@@ -408,8 +416,9 @@ func (a *assigner) drop(ctx context.Context, cidr netip.Prefix, why error) error
 }
 
 // repair puts right what a crash between two writes left of this host: a block
-// with its affinity is confirmed, an affinity whose block is not the host's goes.
-// It writes nothing when nothing is wrong.
+// with its affinity is confirmed, an affinity whose block does not name it goes: the
+// block became another owner's, or its affinity was released before the claim was
+// confirmed. It writes nothing when nothing is wrong.
 func (a *assigner) repair(ctx context.Context) error {
 	for _, e := range a.host.blocks {
 		i := a.host.claim(e.Key)

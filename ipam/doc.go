@@ -15,7 +15,8 @@
 // won) never leave the package. Caller-facing ones are sentinels: [ErrNoPool],
 // [ErrExhausted], [ErrBlockLimit], [ErrStrictAffinity], [ErrAddressInUse],
 // [ErrAddressCooling], [ErrNotInPool], [ErrReserved], [ErrInvalid],
-// [ErrContention] and [ErrUnknownOutcome]. What can be skipped and looked at again is
+// [ErrNotAllocated], [ErrBlockNotEmpty], [ErrStale], [ErrContention] and
+// [ErrUnknownOutcome]. What can be skipped and looked at again is
 // data: [block.Outcome] in [Released]. Anything else is a fault of the store.
 //
 // # Handle IDs

@@ -22,6 +22,8 @@ var (
 	ErrInvalid        = errors.New("invalid request")
 	ErrNotAllocated   = errors.New("address is not allocated")
 	ErrBlockNotEmpty  = errors.New("block still has addresses allocated or cooling")
+	// ErrStale: an allocation is no longer what the caller saw (INV-8). Look again.
+	ErrStale = errors.New("the allocation has changed since it was seen")
 	// ErrContention: other writers won every attempt. Nothing was changed.
 	ErrContention = errors.New("too many concurrent writers")
 	// ErrUnknownOutcome: a write may or may not have been applied and the store

@@ -31,6 +31,7 @@ type ExhaustedError struct {
 	causes    []error
 	hasOthers bool
 	closed    bool // a pool was closed during the search
+	block     bool // a block was wanted, see EnsureBlock
 }
 
 // PoolReport is what a search saw of one pool. Free and Cooling count the blocks
@@ -46,7 +47,11 @@ type PoolReport struct {
 
 func (e *ExhaustedError) Error() string {
 	var sb strings.Builder
-	fmt.Fprintf(&sb, "%v: node %s wanted %d %s, found %d", ErrExhausted, e.Node, e.Wanted, e.Family, e.Found)
+	what := e.Family.String()
+	if e.block {
+		what += " block of its own"
+	}
+	fmt.Fprintf(&sb, "%v: node %s wanted %d %s, found %d", ErrExhausted, e.Node, e.Wanted, what, e.Found)
 	for _, p := range e.Pools {
 		fmt.Fprintf(&sb, "; pool %s (%s): %d free and %d cooling in blocks that are not full (%d), %s reserved",
 			p.Name, p.CIDR, p.Free, p.Cooling, p.Blocks, p.Reserved)
@@ -71,6 +76,10 @@ func (e *ExhaustedError) Error() string {
 // hint names the setting an operator would change first.
 func (e *ExhaustedError) hint() string {
 	switch {
+	case e.block && e.Limit > 0:
+		return "raise maxBlocksPerHost"
+	case e.block && !e.NoClaims:
+		return "add a pool, or release the affinity of a node for an empty block"
 	case e.Limit > 0 && e.Strict:
 		return "raise maxBlocksPerHost, or set strictAffinity to false so that the node may borrow"
 	case e.NoClaims:
@@ -111,7 +120,7 @@ func (s *search) exhausted() error {
 	e := &ExhaustedError{
 		Family: s.want.family, Node: s.host.name, Wanted: s.want.n, Found: s.want.n - s.need,
 		Skipped: s.sel.Skipped, Limit: s.limit, Strict: s.v.config.StrictAffinity,
-		NoClaims: !s.v.config.AutoAllocateBlocks, causes: []error{ErrExhausted},
+		NoClaims: !s.v.config.AutoAllocateBlocks, causes: []error{ErrExhausted}, block: s.ensured != nil,
 	}
 	_, e.Used = s.cap(netip.Prefix{})
 	for _, p := range s.sel.Pools {

@@ -283,7 +283,7 @@ func otherScenarios() []scenario {
 }
 
 func scenarios() []scenario {
-	out := otherScenarios()
+	out := append(otherScenarios(), libraryScenarios()...)
 	for _, s := range attachScenarios() {
 		s.method = "Attach"
 		out = append(out, s)

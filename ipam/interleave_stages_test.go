@@ -16,6 +16,7 @@ func stages() []stage {
 	always := []string{
 		"attach a", "attach a'", "attach b", "detach a", "release a", "release a empty", "release b empty",
 		"given a", "assign b", "gc a", "edit pool", "disable pool", "delete pool", "reserve", "unreserve",
+		"ensure a", "claim b", "release all a", "release pool", "collect",
 	}
 	settings := func(set func(*datastore.Config)) func(*play) {
 		return func(p *play) { p.config(set) }
@@ -153,6 +154,22 @@ func operations() []operation {
 		{"release a", release("node-a", false)},
 		{"release a empty", release("node-a", true)},
 		{"release b empty", release("node-b", true)},
+		{"ensure a", func(p *play, c *Client, _ string) error {
+			_, err := c.EnsureBlock(p.t.Context(), EnsureBlockRequest{V4: true, Host: pool.Node{Name: "node-a"}})
+			return err
+		}},
+		{"claim b", func(p *play, c *Client, _ string) error {
+			_, _, err := c.ClaimAffinity(p.t.Context(), pool.Node{Name: "node-b"}, netip.MustParsePrefix("10.0.0.0/30"))
+			return err
+		}},
+		{"release all a", func(p *play, c *Client, _ string) error {
+			return c.ReleaseHostAffinities(p.t.Context(), "node-a", false)
+		}},
+		{"release pool", func(p *play, c *Client, _ string) error { return c.ReleasePoolAffinities(p.t.Context(), "v4") }},
+		{"collect", func(p *play, c *Client, _ string) error {
+			_, err := c.CollectBlocks(p.t.Context(), nil, 0)
+			return err
+		}},
 		{"gc a", func(p *play, c *Client, _ string) error {
 			valid := []block.Attachment{pod("", "", "first").Attachment(), pod("", "", "second").Attachment(), pod("", "", "third").Attachment()}
 			_, err := c.DetachOthers(p.t.Context(), "net", "node-a", valid)

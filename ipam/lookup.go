@@ -57,7 +57,7 @@ func (c *Client) AssignmentAttributes(ctx context.Context, addr netip.Addr) (Att
 	if err != nil {
 		return Attributes{}, err
 	}
-	cidr, err := v.blockOf(addr)
+	_, cidr, err := v.blockOf(addr)
 	if err != nil {
 		return Attributes{}, fmt.Errorf("attributes of %s: %w", addr, err)
 	}

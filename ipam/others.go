@@ -23,7 +23,7 @@ func (s *search) others(ctx context.Context) error {
 	if err := s.lookAround(ctx); err != nil {
 		return err
 	}
-	if err := s.reclaim(ctx); err != nil || s.need == 0 || s.v.config.StrictAffinity {
+	if err := s.reclaim(ctx); err != nil || s.need == 0 || s.v.config.StrictAffinity || s.ensured != nil {
 		return err
 	}
 	for _, e := range s.seen {
@@ -120,7 +120,8 @@ func (s *search) mayReclaim(b block.Block) (block.Block, bool) {
 	case b.Affinity.Type != block.HostAffinity, !free.Empty(), justClaimed(b, now):
 		return b, false
 	}
-	return b.WithAffinity(s.host.affinity(), now), true
+	b = b.WithAffinity(s.host.affinity(), now)
+	return b, s.canReserve(b)
 }
 
 // justClaimed reports whether b was claimed less than minHeld ago. A claim further

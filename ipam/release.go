@@ -13,6 +13,7 @@ import (
 
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/pool"
 )
 
 // releaseWorkers is how many blocks are written at the same time.
@@ -82,7 +83,7 @@ func (c *Client) groupByBlock(ctx context.Context, rs []Release) (groups []block
 				v, err = c.viewOf(ctx, datastore.Query{})
 			}
 			if v != nil {
-				cidr, err = v.blockOf(r.Addr)
+				_, cidr, err = v.blockOf(r.Addr)
 			}
 			if err != nil {
 				lost, errs = append(lost, i), append(errs, fmt.Errorf("release %s: %w", r.Addr, err))
@@ -99,14 +100,14 @@ func (c *Client) groupByBlock(ctx context.Context, rs []Release) (groups []block
 	return groups, lost, errors.Join(errs...)
 }
 
-// blockOf returns the block that holds a in the pool that contains it.
-func (v *view) blockOf(a netip.Addr) (netip.Prefix, error) {
+// blockOf returns the block that holds a, and the pool that contains it.
+func (v *view) blockOf(a netip.Addr) (pool.Pool, netip.Prefix, error) {
 	for _, p := range v.pools {
 		if cidr, ok := p.BlockOf(a); ok {
-			return cidr, nil
+			return p, cidr, nil
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("%w: no IPPool contains it", ErrNotInPool)
+	return pool.Pool{}, netip.Prefix{}, fmt.Errorf("%w: no IPPool contains it", ErrNotInPool)
 }
 
 // releaseIn releases the members of g in one block write. Each goroutine writes

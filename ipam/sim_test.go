@@ -37,6 +37,12 @@ func TestFaultRandomHistories(t *testing.T) {
 			"wait":     func(r *rapid.T) { h.pass(time.Duration(rapid.IntRange(1, 90).Draw(r, "seconds")) * time.Second) },
 			"settings": func(r *rapid.T) { h.settings(r) },
 			"give up":  func(r *rapid.T) { h.giveUpAffinity(r) },
+			"ensure":   func(r *rapid.T) { h.ensure(r) },
+			"claim":    func(r *rapid.T) { h.claim(r) },
+			"clear":    func(r *rapid.T) { h.clear(r) },
+			"collect":  func(r *rapid.T) { h.collect(r) },
+			"migrate":  func(r *rapid.T) { h.migrate(r) },
+			"count":    func(r *rapid.T) { h.count(r) },
 		})
 	})
 }
@@ -88,7 +94,11 @@ func (h *history) add(r *rapid.T, uid string) {
 	}
 	c, f := h.client(r)
 	n6 := rapid.IntRange(0, 1).Draw(r, "v6")
-	_, err := h.attach(c, request(o, 1, n6))
+	req := request(o, 1, n6)
+	if o.Node == windowsNode {
+		req.Reserved4, req.Reserved6 = windowsEnds, windowsEnds
+	}
+	_, err := h.attach(c, req)
 	f.Deliver()
 	if err == nil {
 		h.pods[o.PodUID] = o
@@ -113,7 +123,11 @@ func (h *history) repeat(r *rapid.T) {
 	if len(held) > 1 {
 		v6 = 1
 	}
-	got, err := h.attach(h.c, request(o, 1, v6))
+	req := request(o, 1, v6)
+	if o.Node == windowsNode {
+		req.Reserved4, req.Reserved6 = windowsEnds, windowsEnds
+	}
+	got, err := h.attach(h.c, req)
 	if err != nil || !slices.Equal(got, held) {
 		r.Fatalf("a repeated ADD got %v, %v; it holds %v", got, err, held)
 	}

@@ -37,16 +37,25 @@ type taking struct {
 	// restore puts back what was there before one planned allocation, for a taking
 	// that took from somebody; nil releases what was taken.
 	restore func(b block.Block, a block.Allocation, now time.Time) (next block.Block, changed bool)
+	reserve block.HostReserved // of a block of this host
+	host    block.Affinity
+	bare    bool           // the block is wanted, and nothing from it
+	seq     uint64         // the highest that the block was seen to have, or an attempt gave it
 	created bool           // the write that was lost may be the block's creation
 	owner   block.Affinity // of the block that was to be created
 }
 
 func (a *assigner) taking(p pool.Pool, cidr netip.Prefix, take takeFunc) *taking {
-	return &taking{c: a.c, v: a.v, pool: p, cidr: cidr, handle: a.r.Handle, take: take}
+	return &taking{
+		c: a.c, v: a.v, pool: p, cidr: cidr, handle: a.r.Handle, take: take,
+		reserve: a.r.reserved(p.Family()), host: a.host.affinity(), bare: a.ensured != nil,
+	}
 }
 
 func (t *taking) change(e blockEntry) (block.Block, bool, error) {
-	if t.planned = t.stored(e.Value); t.planned != nil {
+	t.seq = max(t.seq, e.Value.Seq)
+	plan, ok := t.stored(e.Value)
+	if t.planned = plan; ok {
 		return e.Value, false, nil
 	}
 	b := e.Value
@@ -57,10 +66,10 @@ func (t *taking) change(e blockEntry) (block.Block, bool, error) {
 		}
 	}
 	next, got, err := t.plan(b)
-	if err != nil || len(got) == 0 {
+	if err != nil || !t.worth(next, got) {
 		return e.Value, false, err
 	}
-	t.planned, t.tried = got, append(t.tried, got)
+	t.planned, t.tried, t.seq = got, append(t.tried, got), max(t.seq, next.Seq)
 	return next, true, nil
 }
 
@@ -70,21 +79,42 @@ func (t *taking) plan(b block.Block) (block.Block, []block.Allocation, error) {
 		return b, nil, nil // a newer version's block gives nothing here; see exhausted
 	}
 	b, _ = b.Collect(t.c.clock.Now(), t.v.config.IPCooldown)
+	if b.Affinity == t.host {
+		b, _ = t.c.reserve(b, t.reserve, t.host.Name)
+	}
 	next, got, err := t.take(b)
 	return t.v.label(next, t.pool), got, err
 }
 
-// stored returns the plan of an earlier attempt that b holds, or nil.
-func (t *taking) stored(b block.Block) []block.Allocation {
+// worth reports whether next, with got in it, is worth a write.
+func (t *taking) worth(next block.Block, got []block.Allocation) bool {
+	return len(got) > 0 || t.bare && next.Affinity == t.host && next.Writable() == nil
+}
+
+// has reports whether b is the host's, with everything that the host reserves.
+func (t *taking) has(b block.Block) bool {
+	if b.Affinity != t.host {
+		return false
+	}
+	now, missing := t.c.reserve(b, t.reserve, t.host.Name)
+	return missing == 0 && now.Seq == b.Seq // nothing was left to reserve
+}
+
+// stored returns the plan of an earlier attempt that b holds; ok is false when it
+// holds none. Of a bare taking it is the block itself that is there or not.
+func (t *taking) stored(b block.Block) (plan []block.Allocation, ok bool) {
+	if t.bare {
+		return nil, t.has(b)
+	}
 	for _, plan := range t.tried {
 		if !slices.ContainsFunc(plan, func(p block.Allocation) bool {
 			s, ok := b.Slot(p.Addr)
 			return !ok || s.State != block.Allocated || s.Seq != p.Seq || s.Handle != t.handle
 		}) {
-			return plan
+			return plan, true
 		}
 	}
-	return nil
+	return nil, false
 }
 
 func (t *taking) assignments(e blockEntry) []Assignment {
@@ -140,7 +170,7 @@ func (t *taking) fence(ctx context.Context) error {
 	var err error
 	if t.created {
 		var empty block.Block
-		if empty, err = block.New(t.cidr, t.owner, t.lastSeq(), t.c.clock.Now()); err == nil {
+		if empty, err = block.New(t.cidr, t.owner, t.seq, t.c.clock.Now()); err == nil {
 			empty = t.v.label(empty.Fence(t.c.clock.Now()), t.pool)
 			_, err = ensure(ctx, t.c.backoff, t.c.store.Blocks, t.cidr, nil, empty, undo)
 		}
@@ -151,15 +181,6 @@ func (t *taking) fence(ctx context.Context) error {
 		return fmt.Errorf("fence block %s: %w", t.cidr, err)
 	}
 	return nil
-}
-
-// lastSeq is the highest sequence that an attempt gave: a block created in the place
-// of a lost one starts above it (INV-15).
-func (t *taking) lastSeq() (seq uint64) {
-	for _, a := range slices.Concat(t.tried...) {
-		seq = max(seq, a.Seq)
-	}
-	return seq
 }
 
 // fail undoes what the request took and returns err together with what could not

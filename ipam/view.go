@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,9 @@ func (c *Client) viewOf(ctx context.Context, q datastore.Query) (*view, error) {
 	for _, e := range pools {
 		v.pools = append(v.pools, e.Value)
 	}
+	// Of overlapping pools the one that hands out, or has, is the one that blocks and
+	// addresses are looked up in (case D10).
+	slices.SortStableFunc(v.pools, func(x, y pool.Pool) int { return cmp.Compare(precedence(x), precedence(y)) })
 	reservations, err := c.store.Reservations.List(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("list IP reservations: %w", err)
@@ -50,6 +54,16 @@ func (c *Client) viewOf(ctx context.Context, q datastore.Query) (*view, error) {
 		v.reservations = append(v.reservations, e.Value)
 	}
 	return v, nil
+}
+
+func precedence(p pool.Pool) int {
+	switch {
+	case p.Status.Allocatable:
+		return 0
+	case p.Status.Finalizer:
+		return 1
+	}
+	return 2
 }
 
 // unassignableIn is the one arithmetic of what automatic assignment may not hand
@@ -114,6 +128,13 @@ func (h *hostView) block(cidr netip.Prefix) int {
 // claim returns the index of the affinity for cidr in h.affinities, or -1.
 func (h *hostView) claim(cidr netip.Prefix) int {
 	return slices.IndexFunc(h.affinities, func(e affinityEntry) bool { return e.Key.CIDR == cidr })
+}
+
+// has reports whether the host has cidr for certain: block and affinity say so.
+func (h *hostView) has(cidr netip.Prefix) bool {
+	at, claim := h.block(cidr), h.claim(cidr)
+	return at >= 0 && h.blocks[at].Value.Affinity == h.affinity() &&
+		claim >= 0 && h.affinities[claim].Value.State == datastore.Confirmed
 }
 
 // saw replaces what is known of one block by what was just read or written.

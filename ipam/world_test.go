@@ -195,6 +195,12 @@ func (w *world) wrong() (problems []string) {
 			problems = append(problems, err.Error())
 		}
 		for a, s := range e.Value.All() {
+			if s.State == block.Allocated && s.Type == block.WindowsReserved {
+				if e.Value.Affinity != block.Host(s.Active.Node) {
+					problems = append(problems, fmt.Sprintf("%s is reserved by %s and the block is of %q", a, s.Active.Node, e.Value.Affinity))
+				}
+				continue
+			}
 			if s.State != block.Allocated {
 				continue
 			}

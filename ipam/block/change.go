@@ -61,9 +61,13 @@ func (p OwnerPrecondition) holds(s Slot) bool {
 }
 
 // WithAffinity changes who has claimed the block and gives it a new sequence
-// (INV-15), which fences writes planned under the old claim.
+// (INV-15), which fences writes planned under the old claim. What the former owner
+// had reserved for itself starts cooling: nobody else would give it back (INV-3).
 func (b Block) WithAffinity(a Affinity, now time.Time) Block {
 	a = a.normal()
+	if a != b.Affinity.normal() {
+		b = b.unreserve(now)
+	}
 	b.Affinity = a
 	b.ClaimedAt = time.Time{}
 	if !a.IsZero() {

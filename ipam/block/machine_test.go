@@ -291,12 +291,52 @@ func (m *machine) WithAffinity(t *rapid.T) {
 	a := rapid.SampledFrom(affinities).Draw(t, "affinity")
 	before := Encode(m.b)
 	next := m.b.WithAffinity(a, now)
+	if a != m.o.affinity {
+		for i, s := range maps.Clone(m.o.held) {
+			if s.Type == WindowsReserved {
+				m.o.cool(i, now)
+			}
+		}
+	}
 	m.o.next(now)
 	m.o.affinity, m.o.claimed = a, time.Time{}
 	if a != (Affinity{}) {
 		m.o.claimed = now
 	}
 	m.set(next, before)
+}
+
+// Reserve takes both ends of the block, as one host.
+func (m *machine) Reserve(t *rapid.T) {
+	h := HostReserved{rapid.IntRange(0, 3).Draw(t, "start"), rapid.IntRange(0, 3).Draw(t, "end")}
+	r := m.request(t)
+	before := Encode(m.b)
+	next, missing := m.b.Reserve(h, r)
+	r.Type = WindowsReserved
+	want := 0
+	for i := range m.b.Size() {
+		if i >= h.StartOfBlock && i < m.b.Size()-h.EndOfBlock {
+			continue
+		}
+		if s, held := m.o.held[i]; held {
+			if s.Type != WindowsReserved || s.Handle != r.Handle || s.Active != r.Owner {
+				want++
+			}
+			continue
+		}
+		if s, cooling := m.o.cooling[i]; cooling && s.LastHandle != r.Handle && !s.Active.SamePod(r.Owner) {
+			want++
+			continue
+		}
+		m.o.take(i, r)
+	}
+	same(t, "not to be had", want, missing)
+	m.set(next, before)
+	again, missing := m.b.Reserve(h, r)
+	same(t, "not to be had again", want, missing)
+	if w := Encode(again); !sameWire(Encode(m.b), w) {
+		t.Fatalf("reserving again changed the block:\n%s", diffWire(Encode(m.b), w))
+	}
 }
 
 func (m *machine) Fence(t *rapid.T) {

@@ -35,6 +35,9 @@ type Request struct {
 	Namespace   Namespace
 	NeedGateway bool // the main plugin cannot work without a gateway
 	BlockMask   bool // addresses are given with the mask of their block
+	// ReservedStart and ReservedEnd are how many ordinals at both ends of each block
+	// the node keeps for itself; a block must have room for more.
+	ReservedStart, ReservedEnd int
 }
 
 // Skipped says why a pool, or a requested name or CIDR, serves nothing.
@@ -55,7 +58,7 @@ type Selection struct {
 // not being deleted; not disabled; admitted for its generation; no overlap with a
 // pool that goes first, decided again over the pools given, because a new pool may
 // not have been judged yet (case D10); assignmentMode; allowedUses; nodeSelector;
-// namespaceSelector; gateway.
+// namespaceSelector; gateway; room in a block beside what the node reserves.
 func Select(pools []Pool, r Request) Selection {
 	winner := contest(pools)
 	byName := make([]int, len(pools))
@@ -168,7 +171,25 @@ func unroutable(p Pool, r Request) string {
 	case r.BlockMask && p.Spec.Gateway.Addr.IsValid():
 		return `mask "block" needs spec.gateway "first": a fixed gateway is outside most blocks`
 	}
-	return ""
+	return tooSmall(p, r)
+}
+
+// tooSmall returns why a block of p has nothing left beside what the node reserves
+// of each block and the gateway "first".
+func tooSmall(p Pool, r Request) string {
+	reserved, gateway := r.ReservedStart+r.ReservedEnd, 0
+	if reserved == 0 {
+		return ""
+	}
+	if p.Spec.Gateway.First && r.ReservedStart == 0 {
+		gateway = 1
+	}
+	size := 1 << min(p.Spec.CIDR.Addr().BitLen()-p.Spec.BlockSize, 30)
+	if size > reserved+gateway {
+		return ""
+	}
+	return fmt.Sprintf("its blocks of %d are too small: node %s reserves %d addresses of each; use a pool with a larger block (a lower spec.blockSize)",
+		size, r.Node.Name, reserved)
 }
 
 // Named reports whether one of the requested names or CIDRs is p's; an empty list

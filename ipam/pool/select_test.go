@@ -3,6 +3,7 @@
 package pool
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -265,4 +266,38 @@ func FuzzRequested(f *testing.F) {
 			t.Fatalf("%q selects %s", want, s.Pools[0].Name)
 		}
 	})
+}
+
+// A pool whose blocks have no room beside what the node reserves is skipped with a
+// reason; the gateway "first" counts unless it is among the reserved.
+func TestSelectRoomBesideReserved(t *testing.T) {
+	tests := []struct {
+		name       string
+		size       int
+		start, end int
+		edit       func(*Pool)
+		says       string
+	}{
+		{"nothing reserved, one address", 32, 0, 0, nil, ""},
+		{"room for one", 30, 2, 1, nil, ""},
+		{"none left", 30, 3, 1, nil, "its blocks of 4 are too small: node node-a reserves 4 addresses of each"},
+		{"the gateway is the last one", 31, 0, 1, gatewayFirst, "too small"},
+		{"the gateway is among the reserved", 31, 1, 0, gatewayFirst, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := Pool{Name: "p", Spec: Spec{CIDR: netip.MustParsePrefix("10.0.0.0/24"), BlockSize: tt.size}.WithDefaults()}
+			if tt.edit != nil {
+				tt.edit(&p)
+			}
+			r := request(func(r *Request) { r.ReservedStart, r.ReservedEnd = tt.start, tt.end })
+			s := Select(admitted(p), r)
+			switch {
+			case tt.says == "" && len(s.Pools) != 1:
+				t.Errorf("skipped: %v", s.Skipped)
+			case tt.says != "" && (len(s.Pools) != 0 || !strings.Contains(s.Skipped[0].Reason, tt.says)):
+				t.Errorf("selected %v, skipped %v; want a reason with %q", names(s.Pools), s.Skipped, tt.says)
+			}
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/allod/allod/ipam/block"
@@ -137,4 +138,15 @@ func (w *objectWriter) done() ([]byte, error) {
 	}
 	w.buf.WriteByte('}')
 	return w.buf.Bytes(), nil
+}
+
+// DeepCopyInto copies s into out. It is not generated because [block.Extra] belongs
+// to a package without Kubernetes' conventions.
+func (s *IPAMBlockSpec) DeepCopyInto(out *IPAMBlockSpec) {
+	*out = *s
+	out.Slots = slices.Clone(s.Slots)
+	out.Extra = slices.Clone(s.Extra)
+	for i, e := range s.Extra {
+		out.Extra[i].JSON = bytes.Clone(e.JSON)
+	}
 }

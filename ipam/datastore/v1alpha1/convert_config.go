@@ -27,8 +27,8 @@ func FromPool(p pool.Pool) *IPPool {
 		},
 		Spec: IPPoolSpec{
 			CIDR: p.Spec.CIDR.String(), BlockSize: p.Spec.BlockSize, Gateway: formatGateway(p.Spec.Gateway),
-			NodeSelector: p.Spec.NodeSelector, NamespaceSelector: p.Spec.NamespaceSelector,
-			AllowedUses: slices.Clone(p.Spec.AllowedUses), AssignmentMode: p.Spec.AssignmentMode,
+			NodeSelector: Selector(p.Spec.NodeSelector), NamespaceSelector: Selector(p.Spec.NamespaceSelector),
+			AllowedUses: retype[Use](p.Spec.AllowedUses), AssignmentMode: p.Spec.AssignmentMode,
 			Disabled: p.Spec.Disabled, IPIPMode: p.Spec.IPIPMode, VXLANMode: p.Spec.VXLANMode,
 			NATOutgoing: p.Spec.NATOutgoing,
 		},
@@ -58,8 +58,8 @@ func (o *IPPool) Pool() (pool.Pool, error) {
 	p := pool.Pool{
 		Name: o.Name, UID: string(o.UID), Generation: o.Generation, Deleting: o.DeletionTimestamp != nil,
 		Spec: pool.Spec{
-			BlockSize: s.BlockSize, NodeSelector: s.NodeSelector, NamespaceSelector: s.NamespaceSelector,
-			AllowedUses: slices.Clone(s.AllowedUses), AssignmentMode: s.AssignmentMode, Disabled: s.Disabled,
+			BlockSize: s.BlockSize, NodeSelector: string(s.NodeSelector), NamespaceSelector: string(s.NamespaceSelector),
+			AllowedUses: retype[pool.Use](s.AllowedUses), AssignmentMode: s.AssignmentMode, Disabled: s.Disabled,
 			IPIPMode: s.IPIPMode, VXLANMode: s.VXLANMode, NATOutgoing: s.NATOutgoing,
 		},
 		Status: pool.Status{Finalizer: slices.Contains(o.Finalizers, PoolFinalizer)},
@@ -231,4 +231,13 @@ func parseCIDR(s string) (netip.Prefix, error) {
 		return netip.Prefix{}, fmt.Errorf("%q is no CIDR such as 10.0.0.0/16", s)
 	}
 	return c, nil
+}
+
+// retype copies a list of names into one of another type.
+func retype[To, From ~string](from []From) []To {
+	var to []To
+	for _, f := range from {
+		to = append(to, To(f))
+	}
+	return to
 }

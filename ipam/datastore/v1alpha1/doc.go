@@ -19,12 +19,13 @@ const (
 
 // The kinds.
 const (
-	KindPool          = "IPPool"
-	KindReservation   = "IPReservation"
-	KindConfiguration = "IPAMConfiguration"
-	KindBlock         = "IPAMBlock"
-	KindAffinity      = "BlockAffinity"
-	KindHandle        = "IPAMHandle"
+	KindPool           = "IPPool"
+	KindReservation    = "IPReservation"
+	KindConfiguration  = "IPAMConfiguration"
+	KindBlock          = "IPAMBlock"
+	KindAffinity       = "BlockAffinity"
+	KindHandle         = "IPAMHandle"
+	KindTunnelEndpoint = "TunnelEndpoint"
 )
 
 // PoolFinalizer keeps a pool from vanishing while blocks of it exist.

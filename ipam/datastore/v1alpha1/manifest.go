@@ -20,6 +20,8 @@ const MaxManifest = 1 << 20
 
 // Object is something an operator may apply: *IPPool, *IPReservation or
 // *IPAMConfiguration.
+//
+// +kubebuilder:object:generate=false
 type Object interface {
 	// Ref names the object as kind/name.
 	Ref() string
