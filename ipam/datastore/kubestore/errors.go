@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/allod/allod/ipam/datastore"
 	"github.com/allod/allod/ipam/datastore/v1alpha1"
@@ -39,7 +38,11 @@ func (t *table[K, V]) failed(verb, name string, err error) error {
 	}
 	what := strings.TrimSpace(t.codec.Kind + " " + name)
 	switch {
-	case name != "" && isMissing(err, t.resource, name):
+	case apierrors.IsUnexpectedServerError(err):
+		// Not the API server's own answer, or not about this object: client-go has made
+		// it up from the number. A 404 says that the CRD is missing, or that what
+		// answered is no API server, and neither proves absence (INV-10).
+	case name != "" && verb != verbCreate && apierrors.IsNotFound(err):
 		return fmt.Errorf("%s: %w", what, datastore.ErrNotFound)
 	case verb == verbCreate && apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("%s: %w", what, datastore.ErrExists)
@@ -55,14 +58,6 @@ func (t *table[K, V]) failed(verb, name string, err error) error {
 	return out
 }
 
-// isMissing reports whether err says that this object is not there. A 404 without
-// the object's name is none: the CRD is missing, or what answered is no API server,
-// and neither proves absence (INV-10).
-func isMissing(err error, resource, name string) bool {
-	s, ok := statusOf(err)
-	return ok && s.Reason == metav1.StatusReasonNotFound && s.Details != nil && s.Details.Kind == resource && s.Details.Name == name
-}
-
 // isGone reports whether a precondition on the UID failed because no object is
 // there: an API server answers an update so. The text is its only sign; without it
 // the answer is a conflict like any other, and reading again tells.
@@ -71,16 +66,8 @@ func isGone(err error) bool {
 }
 
 func isCertain(err error) bool {
-	s, ok := statusOf(err)
-	return ok && slices.Contains(certain, s.Code)
-}
-
-func statusOf(err error) (metav1.Status, bool) {
 	var s apierrors.APIStatus // no error itself: errors.AsType does not take it
-	if !errors.As(err, &s) {
-		return metav1.Status{}, false
-	}
-	return s.Status(), true
+	return errors.As(err, &s) && slices.Contains(certain, s.Status().Code)
 }
 
 // advice says what to do about an error that an operator can do something about.

@@ -43,7 +43,7 @@ func (t *table[K, V]) Watch(ctx context.Context) iter.Seq2[datastore.Change[K, V
 			err = w.follow(ctx)
 		}
 		if ctx.Err() == nil && !errors.Is(err, errStopped) {
-			yield(datastore.Change[K, V]{}, t.failed(verbWatch, "", err))
+			yield(datastore.Change[K, V]{}, err)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func (w *watch[K, V]) send(kind datastore.ChangeKind, e datastore.Entry[K, V]) e
 func (w *watch[K, V]) start(ctx context.Context) error {
 	items, rev, err := w.list(ctx, "", false)
 	if err != nil {
-		return err
+		return w.failed(verbList, "", err)
 	}
 	for i, raw := range items {
 		if err := w.put(ctx, raw); err != nil {
@@ -86,14 +86,14 @@ func (w *watch[K, V]) follow(ctx context.Context) error {
 		Param("watch", "true").Param("resourceVersion", w.rev).Param("allowWatchBookmarks", "true").
 		Stream(ctx)
 	if err != nil {
-		return err
+		return w.failed(verbWatch, "", err)
 	}
 	defer stream.Close()
 	for dec := json.NewDecoder(stream); ; {
 		var e event
 		if err := dec.Decode(&e); err != nil {
 			if syntax, garbled := errors.AsType[*json.SyntaxError](err); garbled {
-				return fmt.Errorf("answer: %w", syntax)
+				return w.failed(verbWatch, "", fmt.Errorf("answer: %w", syntax))
 			}
 			break
 		}
@@ -113,9 +113,9 @@ func (w *watch[K, V]) take(ctx context.Context, e event) error {
 	if e.Type == apiwatch.Error {
 		var s metav1.Status
 		if err := json.Unmarshal(e.Object, &s); err != nil {
-			return fmt.Errorf("event of type %s: %w", e.Type, err)
+			return w.failed(verbWatch, "", fmt.Errorf("event of type %s: %w", e.Type, err))
 		}
-		return apierrors.FromObject(&s)
+		return w.failed(verbWatch, "", apierrors.FromObject(&s))
 	}
 	var o struct {
 		Metadata struct {
@@ -123,7 +123,7 @@ func (w *watch[K, V]) take(ctx context.Context, e event) error {
 		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(e.Object, &o); err != nil {
-		return fmt.Errorf("event of type %s: %w", e.Type, err)
+		return w.failed(verbWatch, "", fmt.Errorf("event of type %s: %w", e.Type, err))
 	}
 	var err error
 	switch e.Type {
@@ -133,7 +133,7 @@ func (w *watch[K, V]) take(ctx context.Context, e event) error {
 		err = w.gone(e.Object)
 	case apiwatch.Bookmark:
 	default:
-		err = fmt.Errorf("event of unknown type %q", e.Type)
+		err = w.failed(verbWatch, "", fmt.Errorf("event of unknown type %q", e.Type))
 	}
 	w.rev = o.Metadata.ResourceVersion
 	return err

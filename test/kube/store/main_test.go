@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -52,23 +53,28 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// calls records the requests of a store.
+// calls records the requests of a store and what they were answered.
 type calls struct {
 	next http.RoundTripper
 
-	mu   sync.Mutex
-	made []*http.Request
+	mu      sync.Mutex
+	made    []string    // method and path with query
+	answers map[int]int // how often each status
 }
 
 func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := c.next.RoundTrip(r)
 	c.mu.Lock()
-	c.made = append(c.made, r)
-	c.mu.Unlock()
-	return c.next.RoundTrip(r)
+	defer c.mu.Unlock()
+	c.made = append(c.made, r.Method+" "+strings.TrimPrefix(r.URL.RequestURI(), "/apis/"+v1alpha1.APIVersion+"/"))
+	if err == nil {
+		c.answers[resp.StatusCode]++
+	}
+	return resp, err
 }
 
 // take returns what was asked since it was called last.
-func (c *calls) take() []*http.Request {
+func (c *calls) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	made := c.made
@@ -76,16 +82,22 @@ func (c *calls) take() []*http.Request {
 	return made
 }
 
-// reads and writes counts what was asked since take.
+// count returns how much of what take returns reads and how much writes.
 func (c *calls) count() (reads, writes int) {
 	for _, r := range c.take() {
-		if r.Method == http.MethodGet {
+		if strings.HasPrefix(r, http.MethodGet) {
 			reads++
 		} else {
 			writes++
 		}
 	}
 	return reads, writes
+}
+
+func (c *calls) answered(status int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answers[status]
 }
 
 // empty deletes every record.
@@ -108,7 +120,7 @@ func open(t *testing.T) (*kubestore.Store, *calls) {
 
 func client(t *testing.T, cfg *rest.Config, o kubestore.Options) (*kubestore.Store, *calls) {
 	t.Helper()
-	c := &calls{}
+	c := &calls{answers: map[int]int{}}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		c.next = next
 		return c
@@ -121,10 +133,10 @@ func client(t *testing.T, cfg *rest.Config, o kubestore.Options) (*kubestore.Sto
 	return s, c
 }
 
-// object is a stored object as the API server has it.
+// object is a stored object as the API server has it. Clean-up may call it.
 func object(t *testing.T, kind, name string) *unstructured.Unstructured {
 	t.Helper()
-	o, err := raw.Resource(v1alpha1.Resource(kind)).Get(t.Context(), name, metav1.GetOptions{})
+	o, err := raw.Resource(v1alpha1.Resource(kind)).Get(context.WithoutCancel(t.Context()), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatalf("%s %s: %v", kind, name, err)
 	}
