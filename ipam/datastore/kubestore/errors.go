@@ -46,8 +46,6 @@ func (t *table[K, V]) failed(verb, name string, err error) error {
 		return fmt.Errorf("%s: %w", what, datastore.ErrNotFound)
 	case verb == verbCreate && apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("%s: %w", what, datastore.ErrExists)
-	case verb == verbUpdate && isGone(err):
-		return fmt.Errorf("%s: %w", what, datastore.ErrNotFound)
 	case (verb == verbUpdate || verb == verbDelete) && apierrors.IsConflict(err):
 		return fmt.Errorf("%s: %w", what, datastore.ErrConflict)
 	}
@@ -56,13 +54,6 @@ func (t *table[K, V]) failed(verb, name string, err error) error {
 		return datastore.Refused(out)
 	}
 	return out
-}
-
-// isGone reports whether a precondition on the UID failed because no object is
-// there: an API server answers an update so. The text is its only sign; without it
-// the answer is a conflict like any other, and reading again tells.
-func isGone(err error) bool {
-	return apierrors.IsConflict(err) && strings.HasSuffix(strings.TrimSpace(err.Error()), "UID in object meta:")
 }
 
 func isCertain(err error) bool {
