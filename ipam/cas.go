@@ -87,11 +87,16 @@ func update[K comparable, V any](
 			return *e, nil
 		}
 		rev := e.Rev
-		written, err := t.Update(ctx, datastore.Entry[K, V]{Key: e.Key, Value: next, Rev: e.Rev, UID: e.UID})
+		written, err := t.Update(ctx, datastore.Entry[K, V]{Key: e.Key, Value: next, Rev: e.Rev, UID: e.UID, Origin: e.Origin})
 		switch {
 		case err == nil:
 			return written, nil
 		case errors.Is(err, datastore.ErrNotFound):
+			return *e, err
+		case errors.Is(err, datastore.ErrRefused):
+			if lost != nil {
+				return *e, &unknownWrite{cause: errors.Join(lost, err)}
+			}
 			return *e, err
 		case errors.Is(err, datastore.ErrConflict):
 			// Someone else wrote: a lost write of ours is there or never will be.
@@ -126,10 +131,12 @@ func ensure[K comparable, V any](
 	for range 3 {
 		if hint == nil {
 			e, err := t.Create(ctx, key, initial)
-			if err == nil {
+			switch {
+			case err == nil:
 				return e, nil
-			}
-			if !definite(err) {
+			case lost == nil && errors.Is(err, datastore.ErrRefused):
+				return e, err
+			case !definite(err):
 				lost = err // it may be there: reading tells, creating again fences
 			}
 		}

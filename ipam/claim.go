@@ -307,11 +307,13 @@ func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affi
 	var lost error
 	for range 3 {
 		e, err := a.c.store.Blocks.Create(ctx, t.cidr, b)
-		if err == nil {
+		switch {
+		case err == nil:
 			t.planned = got
 			return e, nil
-		}
-		if !definite(err) {
+		case lost == nil && errors.Is(err, datastore.ErrRefused):
+			return blockEntry{}, err
+		case !definite(err):
 			lost = err
 		}
 		e, err = update(ctx, a.c.backoff, a.c.store.Blocks, t.cidr, nil, t.change)

@@ -38,7 +38,9 @@ var (
 	errPoolClosed    = errors.New("IP pool was closed or changed meanwhile")
 )
 
-// definite reports whether err says for certain that a write was not applied.
+// definite reports whether err says for certain that a write was not applied,
+// because the object is not what the writer took it for. A refusal is certain too
+// (datastore.ErrRefused), but ends the request: looking again does not help.
 func definite(err error) bool {
 	return errors.Is(err, datastore.ErrConflict) || errors.Is(err, datastore.ErrExists) || errors.Is(err, datastore.ErrNotFound)
 }

@@ -25,7 +25,25 @@ var (
 	ErrNotFound = errors.New("not found")
 	ErrExists   = errors.New("already exists")
 	ErrConflict = errors.New("changed by another writer")
+	// ErrRefused: a write was certainly not applied, and the same write would be
+	// refused again: the value is invalid, of a newer format, or the writer may not.
+	// It is a mark on an error that says which; see [Refused].
+	ErrRefused = errors.New("refused")
 )
+
+// Refused returns err, with its text, as an [ErrRefused].
+func Refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return refusal{err}
+}
+
+type refusal struct{ error }
+
+func (r refusal) Is(target error) bool { return target == ErrRefused }
+
+func (r refusal) Unwrap() error { return r.error }
 
 // Rev is an opaque revision of one object. Compare for equality only.
 type Rev string
@@ -37,6 +55,9 @@ type Entry[K comparable, V any] struct {
 	Value V
 	Rev   Rev
 	UID   string
+	// Origin is what the store needs to write the object back: labels, annotations
+	// and fields of others. It is opaque; pass it on unchanged.
+	Origin any
 }
 
 // Query selects entries. Set fields are all required (AND); the zero Query
@@ -64,7 +85,9 @@ type Table[K comparable, V any] interface {
 	// Create stores a new object. ErrExists.
 	Create(ctx context.Context, key K, v V) (Entry[K, V], error)
 	// Update replaces e.Value when e.Rev and e.UID are current. ErrConflict when
-	// they are not, ErrNotFound when the object is gone.
+	// they are not, ErrNotFound when the object is gone. e is an entry that the table
+	// returned, with another Value. One that changes nothing moves Rev all the same:
+	// what else was to be written at e.Rev can no longer land (INV-7).
 	Update(ctx context.Context, e Entry[K, V]) (Entry[K, V], error)
 	// Delete removes the object on the same preconditions as Update. ErrConflict,
 	// ErrNotFound.

@@ -83,7 +83,7 @@ func (e *engine) poolUnused(tx Tx, p pool.Pool) error {
 		}
 	}
 	for name, raw := range tx.All(Affinities) {
-		_, a, _, err := affinityKind(e).decode(raw)
+		_, a, _, err := affinityKind(e).Decode(raw)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ package kv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,19 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/datastore/codec"
 	"github.com/allod/allod/ipam/datastore/v1alpha1"
 )
 
 // kind is all that differs between tables.
 type kind[K comparable, V any] struct {
-	table   string
-	name    string // the kind of the custom resource
-	object  func(K) string
-	compare func(K, K) int
-	// accept returns key and value as they are stored, or why they cannot be.
-	accept func(K, V) (K, V, error)
-	encode func(K, V) metav1.Object
-	decode func(raw []byte) (K, V, metav1.Object, error)
+	codec.Codec[K, V]
+	table string
 	// change is called before a write with what is there (old) and what will be
 	// (changed), nil for none. It may refuse, and may complete o.
 	change func(tx Tx, o metav1.Object, old, changed *V) error
@@ -37,14 +33,22 @@ type table[K comparable, V any] struct {
 }
 
 func (t *table[K, V]) fail(name string, err error) error {
-	return fmt.Errorf("%s %s: %w", t.kind.name, name, err)
+	return fmt.Errorf("%s %s: %w", t.kind.Kind, name, err)
+}
+
+// refuse marks a refusal of a change; one that another writer caused is a conflict.
+func (t *table[K, V]) refuse(name string, err error) error {
+	if errors.Is(err, datastore.ErrConflict) {
+		return t.fail(name, err)
+	}
+	return datastore.Refused(t.fail(name, err))
 }
 
 // entry decodes what is stored under name.
 func (t *table[K, V]) entry(name string, raw []byte) (datastore.Entry[K, V], metav1.Object, error) {
-	k, v, o, err := t.kind.decode(raw)
-	if err == nil && t.kind.object(k) != name {
-		err = fmt.Errorf("holds %v, whose name is %s", k, t.kind.object(k))
+	k, v, o, err := t.kind.Decode(raw)
+	if err == nil && t.kind.Name(k) != name {
+		err = fmt.Errorf("holds %v, whose name is %s", k, t.kind.Name(k))
 	}
 	if err != nil {
 		return datastore.Entry[K, V]{}, nil, t.fail(name, fmt.Errorf("stored object: %w", err))
@@ -54,13 +58,13 @@ func (t *table[K, V]) entry(name string, raw []byte) (datastore.Entry[K, V], met
 
 // load reads one object. ErrNotFound.
 func (t *table[K, V]) load(tx Tx, key K) (datastore.Entry[K, V], metav1.Object, error) {
-	name := t.kind.object(key)
+	name := t.kind.Name(key)
 	raw, ok := tx.Get(t.kind.table, name)
 	if !ok {
 		return datastore.Entry[K, V]{}, nil, t.fail(name, datastore.ErrNotFound)
 	}
 	e, o, err := t.entry(name, raw)
-	if err == nil && t.kind.compare(e.Key, key) != 0 {
+	if err == nil && t.kind.Compare(e.Key, key) != 0 {
 		err = t.fail(name, fmt.Errorf("holds %v, not %v", e.Key, key))
 	}
 	return e, o, err
@@ -70,7 +74,7 @@ func (t *table[K, V]) load(tx Tx, key K) (datastore.Entry[K, V], metav1.Object, 
 func (t *table[K, V]) current(tx Tx, e datastore.Entry[K, V]) (datastore.Entry[K, V], metav1.Object, error) {
 	old, o, err := t.load(tx, e.Key)
 	if err == nil && (old.Rev != e.Rev || old.UID != e.UID) {
-		err = t.fail(t.kind.object(e.Key), datastore.ErrConflict)
+		err = t.fail(t.kind.Name(e.Key), datastore.ErrConflict)
 	}
 	return old, o, err
 }
@@ -86,7 +90,7 @@ func (t *table[K, V]) Get(ctx context.Context, key K) (datastore.Entry[K, V], er
 }
 
 func (t *table[K, V]) List(ctx context.Context, q datastore.Query) ([]datastore.Entry[K, V], error) {
-	selects := v1alpha1.Selects(t.kind.name, q)
+	selects := v1alpha1.Selects(t.kind.Kind, q)
 	var out []datastore.Entry[K, V]
 	err := t.db.View(ctx, func(tx Tx) error {
 		out = nil
@@ -96,7 +100,7 @@ func (t *table[K, V]) List(ctx context.Context, q datastore.Query) ([]datastore.
 				if err != nil {
 					return t.fail(name, fmt.Errorf("stored object: %w", err))
 				}
-				if !v1alpha1.Match(t.kind.name, h.Labels, q) {
+				if !v1alpha1.Match(t.kind.Kind, h.Labels, q) {
 					continue
 				}
 			}
@@ -111,22 +115,22 @@ func (t *table[K, V]) List(ctx context.Context, q datastore.Query) ([]datastore.
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(out, func(a, b datastore.Entry[K, V]) int { return t.kind.compare(a.Key, b.Key) })
+	slices.SortFunc(out, func(a, b datastore.Entry[K, V]) int { return t.kind.Compare(a.Key, b.Key) })
 	return out, nil
 }
 
 func (t *table[K, V]) Create(ctx context.Context, key K, v V) (datastore.Entry[K, V], error) {
-	key, v, err := t.kind.accept(key, v)
+	key, v, err := t.kind.Accept(key, v)
 	if err != nil {
 		return datastore.Entry[K, V]{}, err
 	}
-	name := t.kind.object(key)
+	name := t.kind.Name(key)
 	var out datastore.Entry[K, V]
 	err = t.db.Update(ctx, func(tx Tx) error {
 		if _, ok := tx.Get(t.kind.table, name); ok {
 			return t.fail(name, datastore.ErrExists)
 		}
-		o := t.kind.encode(key, v)
+		o := t.kind.Encode(key, v)
 		o.SetUID(types.UID(t.newUID()))
 		o.SetCreationTimestamp(t.now())
 		o.SetGeneration(1)
@@ -139,7 +143,7 @@ func (t *table[K, V]) Create(ctx context.Context, key K, v V) (datastore.Entry[K
 
 func (t *table[K, V]) Update(ctx context.Context, e datastore.Entry[K, V]) (datastore.Entry[K, V], error) {
 	var err error
-	if e.Key, e.Value, err = t.kind.accept(e.Key, e.Value); err != nil {
+	if e.Key, e.Value, err = t.kind.Accept(e.Key, e.Value); err != nil {
 		return datastore.Entry[K, V]{}, err
 	}
 	var out datastore.Entry[K, V]
@@ -148,7 +152,7 @@ func (t *table[K, V]) Update(ctx context.Context, e datastore.Entry[K, V]) (data
 		if err != nil {
 			return err
 		}
-		o := t.kind.encode(e.Key, e.Value)
+		o := t.kind.Encode(e.Key, e.Value)
 		inherit(o, was)
 		out, err = t.store(tx, e.Key, o, &old.Value, &e.Value)
 		return err
@@ -161,7 +165,7 @@ func (t *table[K, V]) store(tx Tx, key K, o metav1.Object, old, changed *V) (dat
 	name := o.GetName()
 	if t.kind.change != nil {
 		if err := t.kind.change(tx, o, old, changed); err != nil {
-			return datastore.Entry[K, V]{}, t.fail(name, err)
+			return datastore.Entry[K, V]{}, t.refuse(name, err)
 		}
 	}
 	if err := put(tx, t.kind.table, name, o); err != nil {
@@ -188,10 +192,10 @@ func (t *table[K, V]) Delete(ctx context.Context, e datastore.Entry[K, V]) error
 		}
 		if t.kind.change != nil {
 			if err := t.kind.change(tx, o, &old.Value, nil); err != nil {
-				return t.fail(o.GetName(), err)
+				return t.refuse(o.GetName(), err)
 			}
 		}
-		if err := tx.Delete(t.kind.table, t.kind.object(old.Key)); err != nil {
+		if err := tx.Delete(t.kind.table, t.kind.Name(old.Key)); err != nil {
 			return err
 		}
 		if t.kind.after != nil {

@@ -97,7 +97,7 @@ func (t *table[K, V]) changes(ctx context.Context, last map[string]seen, rev uin
 		if a.Kind != b.Kind {
 			return int(b.Kind) - int(a.Kind) // Deleted before Put
 		}
-		return t.kind.compare(a.Entry.Key, b.Entry.Key)
+		return t.kind.Compare(a.Entry.Key, b.Entry.Key)
 	})
 	return changes, now, err
 }

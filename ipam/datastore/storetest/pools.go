@@ -3,6 +3,7 @@
 package storetest
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -39,14 +40,14 @@ func poolMetadata(t *testing.T, open Open) {
 	moved := next
 	moved.Value = changed
 	_, err := table.Update(t.Context(), moved)
-	if err == nil || !strings.Contains(err.Error(), "spec.cidr") {
-		t.Errorf("a pool with another CIDR: %v; want an error that names spec.cidr", err)
+	if !errors.Is(err, datastore.ErrRefused) || !strings.Contains(err.Error(), "spec.cidr") {
+		t.Errorf("a pool with another CIDR: %v; want it refused, naming spec.cidr", err)
 	}
 	invalid := next
 	invalid.Value.Spec.BlockSize = 3
 	_, err = table.Update(t.Context(), invalid)
-	if err == nil || !strings.Contains(err.Error(), "spec.blockSize") {
-		t.Errorf("a pool of blockSize 3: %v; want an error that names spec.blockSize", err)
+	if !errors.Is(err, datastore.ErrRefused) || !strings.Contains(err.Error(), "spec.blockSize") {
+		t.Errorf("a pool of blockSize 3: %v; want it refused, naming spec.blockSize", err)
 	}
 	unchanged(t, table, poolFixture(), next)
 }

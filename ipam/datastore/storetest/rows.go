@@ -19,6 +19,7 @@ func conform[K comparable, V any](t *testing.T, open Open, f fixture[K, V]) {
 		"Missing":         missing[K, V],
 		"Update":          updates[K, V],
 		"StaleUpdate":     staleUpdate[K, V],
+		"Fence":           fences[K, V],
 		"Delete":          deletes[K, V],
 		"Recreate":        recreates[K, V],
 		"List":            lists[K, V],
@@ -151,6 +152,21 @@ func staleUpdate[K comparable, V any](t *testing.T, table datastore.Table[K, V],
 		_, err := table.Update(t.Context(), e)
 		wantErr(t, "update with "+name, err, datastore.ErrConflict)
 		wantErr(t, "delete with "+name, table.Delete(t.Context(), e), datastore.ErrConflict)
+		unchanged(t, table, f, now)
+	}
+}
+
+// INV-7: a write that changes nothing still keeps out what another writer has on its
+// way; and another one after it.
+func fences[K comparable, V any](t *testing.T, table datastore.Table[K, V], f fixture[K, V]) {
+	o := f.objects[0]
+	now := create(t, table, o.key, o.one)
+	for range 3 {
+		late := now
+		late.Value = o.other
+		now = update(t, table, now, now.Value)
+		_, err := table.Update(t.Context(), late)
+		wantErr(t, "late update", err, datastore.ErrConflict)
 		unchanged(t, table, f, now)
 	}
 }

@@ -23,7 +23,7 @@ const (
 	nodePrefix = "node." + Group + "/"
 	ownPrefix  = Group + "/"
 
-	// annotationPool holds the name of a pool that is too long for a label.
+	// annotationPool holds the name of a pool that is no legal label.
 	annotationPool = Group + "/pool"
 )
 
@@ -33,9 +33,9 @@ const (
 func NodeLabel(node string) string { return nodePrefix + digest(node) }
 
 // PoolLabel returns the value of LabelPool for a pool: its name, or a hash of a
-// name that is too long for a label.
+// name that is no legal label, because it is too long for one.
 func PoolLabel(pool string) string {
-	if len(pool) <= maxLabel {
+	if legalLabel(pool) {
 		return pool
 	}
 	return digest(pool)
@@ -79,37 +79,54 @@ func poolName(labels, annotations map[string]string) string {
 	return labels[LabelPool]
 }
 
-// Match reports whether an object with these labels is selected by q. The table
-// decides which fields of q count; see [datastore.Query].
-func Match(kind string, labels map[string]string, q datastore.Query) bool {
+// required returns the labels that q asks of an object, without its space. The
+// table decides which fields of q count; see [datastore.Query].
+func required(kind string, q datastore.Query) map[string]string {
 	want := map[string]string{}
-	if q.Pool != "" {
+	if q.Pool != "" && (kind == KindBlock || kind == KindAffinity) {
 		want[LabelPool] = PoolLabel(q.Pool)
 	}
-	switch kind {
-	case KindBlock:
-		if q.Node != "" {
-			want[NodeLabel(q.Node)] = ""
-		}
-		if q.Empty {
-			want[LabelEmpty] = "true"
-		}
-		if len(q.Space) > 0 && !slices.Contains(q.Space, block.Space(labels[LabelSpace])) {
-			return false
-		}
-	case KindAffinity:
-		if !q.Owner.IsZero() {
-			want[LabelOwner] = OwnerLabel(q.Owner)
-		}
-	default:
-		return true
+	if q.Node != "" && kind == KindBlock {
+		want[NodeLabel(q.Node)] = ""
 	}
-	for k, v := range want {
+	if q.Empty && kind == KindBlock {
+		want[LabelEmpty] = "true"
+	}
+	if !q.Owner.IsZero() && kind == KindAffinity {
+		want[LabelOwner] = OwnerLabel(q.Owner)
+	}
+	return want
+}
+
+// Match reports whether an object with these labels is selected by q.
+func Match(kind string, labels map[string]string, q datastore.Query) bool {
+	if kind == KindBlock && len(q.Space) > 0 && !slices.Contains(q.Space, block.Space(labels[LabelSpace])) {
+		return false
+	}
+	for k, v := range required(kind, q) {
 		if got, ok := labels[k]; !ok || got != v {
 			return false
 		}
 	}
 	return true
+}
+
+// LabelSelector returns q in the syntax of an API server's label selectors: it
+// selects what Match does. Empty if q selects everything.
+func LabelSelector(kind string, q datastore.Query) string {
+	want := required(kind, q)
+	var terms []string
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		terms = append(terms, k+"="+want[k])
+	}
+	if kind == KindBlock && len(q.Space) > 0 {
+		var spaces []string
+		for _, s := range q.Space {
+			spaces = append(spaces, string(s))
+		}
+		terms = append(terms, LabelSpace+" in ("+strings.Join(spaces, ",")+")")
+	}
+	return strings.Join(terms, ",")
 }
 
 // Selects reports whether q selects at all among objects of this kind.

@@ -9,13 +9,14 @@ import (
 	"net/netip"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
 )
 
 const (
-	maxName  = 253 // a Kubernetes object name
-	maxLabel = 63  // a label value, and a label key behind its prefix
+	maxName = 253 // a Kubernetes object name
 )
 
 // digest names s in the alphabet of object names and label keys: 52 characters.
@@ -85,6 +86,9 @@ func ValidateName(name string) error {
 	}
 	return nil
 }
+
+// legalLabel reports whether s may be the value of a label.
+func legalLabel(s string) bool { return len(validation.IsValidLabelValue(s)) == 0 }
 
 // legalName reports whether s is a DNS subdomain as Kubernetes demands of names.
 func legalName(s string) bool {

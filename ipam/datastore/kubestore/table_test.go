@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubestore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+)
+
+// Case R15: fields that this version does not know, which the API server keeps where a
+// newer CRD has them, go back as they came; known ones are written anew, and go when
+// they are not set.
+func TestUnknownFieldsGoBack(t *testing.T) {
+	const stored = `{"apiVersion":"ipam.allod.io/v1alpha1","kind":"IPPool","top":{"n":[1.50,12345678901234567890]},
+		"metadata":{"name":"v4","uid":"u","resourceVersion":"5","generation":3,"creationTimestamp":"2026-12-01T10:00:00Z",
+			"managedFields":[{"manager":"x"}],"later":{"a":1},"finalizers":["f"],
+			"labels":{"ipam.allod.io/old":"ours","theirs":"1"},"annotations":{"ipam.allod.io/fence":"4","theirs":"2"}},
+		"spec":{"cidr":"10.0.0.0/16","disabled":true,"later":"<&>","zeta":null},"status":{"capacity":"65536"}}`
+	s, f := serve(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, stored)
+	})
+	e, err := s.Store().Pools.Get(t.Context(), "v4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Value.Spec.Disabled, e.Value.Spec.NATOutgoing = false, true
+	e.Rev = "6" // what the entry says counts, not where it came from
+	if _, err := s.Store().Pools.Update(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"apiVersion":"ipam.allod.io/v1alpha1","kind":"IPPool","top":{"n":[1.50,12345678901234567890]},
+		"metadata":{"name":"v4","uid":"u","resourceVersion":"6","later":{"a":1},"finalizers":["f"],
+			"labels":{"theirs":"1"},"annotations":{"theirs":"2"}},
+		"spec":{"cidr":"10.0.0.0/16","blockSize":26,"allowedUses":["Workload","Tunnel"],"assignmentMode":"Automatic","ipipMode":"Never",
+			"vxlanMode":"Never","natOutgoing":true,"later":"<&>","zeta":null},"status":{"capacity":"65536"}}`
+	if d := cmp.Diff(parsed(t, want), parsed(t, f.bodies[1])); d != "" {
+		t.Errorf("PUT (-want +got):\n%s", d)
+	}
+}
+
+func parsed(t *testing.T, text string) (v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	return v
+}
+
+// INV-7: a write is never repeated behind the caller's back, and only an answer that
+// says so means it was not applied.
+func TestOutcomesOfWrites(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer  func(http.ResponseWriter)
+		refused bool
+	}{
+		"overload, asking to come again": {func(w http.ResponseWriter) {
+			w.Header().Set("Retry-After", "0")
+			failure(w, http.StatusTooManyRequests, "TooManyRequests")
+		}, false},
+		"unavailable, asking to come again": {func(w http.ResponseWriter) {
+			w.Header().Set("Retry-After", "0")
+			failure(w, http.StatusServiceUnavailable, "ServiceUnavailable")
+		}, false},
+		"timeout":             {func(w http.ResponseWriter) { failure(w, http.StatusGatewayTimeout, "Timeout") }, false},
+		"internal":            {func(w http.ResponseWriter) { failure(w, http.StatusInternalServerError, "InternalError") }, false},
+		"connection cut":      {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, false},
+		"answer garbled":      {func(w http.ResponseWriter) { fmt.Fprint(w, `{"metadata"`) }, false},
+		"conflict by a proxy": {func(w http.ResponseWriter) { http.Error(w, "conflict", http.StatusConflict) }, false},
+		"bad request":         {func(w http.ResponseWriter) { failure(w, http.StatusBadRequest, "BadRequest") }, true},
+		"invalid":             {func(w http.ResponseWriter) { failure(w, http.StatusUnprocessableEntity, "Invalid") }, true},
+		"too large":           {func(w http.ResponseWriter) { failure(w, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge") }, true},
+		"not served":          {func(w http.ResponseWriter) { http.Error(w, "404 page not found", http.StatusNotFound) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, f := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) { tt.answer(w) })
+			e := datastore.Entry[block.HandleID, datastore.Handle]{Key: "h", Rev: "1", UID: "u", Origin: &origin{}}
+			_, create := s.Store().Handles.Create(t.Context(), "h", datastore.Handle{})
+			_, update := s.Store().Handles.Update(t.Context(), e)
+			for verb, err := range map[string]error{"create": create, "update": update} {
+				if err == nil || errors.Is(err, datastore.ErrRefused) != tt.refused {
+					t.Errorf("%s: %v; want an error, marked as refused: %v", verb, err, tt.refused)
+				}
+				for _, sentinel := range []error{datastore.ErrNotFound, datastore.ErrExists, datastore.ErrConflict} {
+					if errors.Is(err, sentinel) {
+						t.Errorf("%s: %v is %v", verb, err, sentinel)
+					}
+				}
+			}
+			if len(f.made()) != 2 {
+				t.Errorf("calls %q; want one for each write", f.made())
+			}
+		})
+	}
+}
+
+// Pages are of one revision; when it is compacted between them the list starts again,
+// in one page.
+func TestListWhosePagesExpire(t *testing.T) {
+	s, f := serve(t, func(n int, w http.ResponseWriter, _ *http.Request) {
+		switch n {
+		case 0:
+			fmt.Fprint(w, list("10", "more", handle("a", "5"), handle("b", "7")))
+		case 1:
+			failure(w, http.StatusGone, "Expired")
+		default:
+			fmt.Fprint(w, list("20", "", handle("a", "5"), handle("c", "11"), handle("d", "12")))
+		}
+	})
+	es, err := s.Store().Handles.List(t.Context(), datastore.Query{})
+	if err != nil || len(es) != 3 || es[1].Key != "c" {
+		t.Errorf("list: %v, %v; want a, c, d", es, err)
+	}
+	want := []string{"GET ipamhandles?limit=2", "GET ipamhandles?continue=more&limit=2", "GET ipamhandles"}
+	if d := cmp.Diff(want, f.made()); d != "" {
+		t.Errorf("calls (-want +got):\n%s", d)
+	}
+}
