@@ -177,6 +177,8 @@ type IPReservation struct {
 }
 
 // IPReservationSpec holds CIDRs that may overlap and nest.
+//
+// +kubebuilder:validation:XValidation:rule=`has(self.reservedCIDRs) && size(self.reservedCIDRs) > 0`,message="spec.reservedCIDRs: empty; name at least one CIDR"
 type IPReservationSpec struct {
 	// ReservedCIDRs may be of both families.
 	//
