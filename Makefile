@@ -31,7 +31,7 @@ ETCD_VER := $(call modver,test/tools/etcd/go.mod,go.etcd.io/etcd/server/v3)
 KUBE_VER := $(call modver,test/tools/kubernetes/go.mod,k8s.io/kubernetes)
 LINT_VER := $(call modver,go.tools.mod,github.com/golangci/golangci-lint/v2)
 FUMPT_VER := $(call modver,go.tools.mod,mvdan.cc/gofumpt)
-CRDGEN_VER := $(call modver,go.tools.mod,sigs.k8s.io/controller-tools)
+CRDGEN_VER := $(call modver,test/tools/controllergen/go.mod,sigs.k8s.io/controller-tools)
 
 CNI_BIN  := $(TOOLS)/cniplugins-$(CNI_VER)/bin
 # The tests of ./test/kube start these two, and name what builds them if they are not there.
@@ -184,7 +184,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 .PHONY: nightly
 nightly: verify lint build cni-plugins kube-apiserver etcd ## long forms: COUNT (5) shuffled runs, CHECKS (10000) rapid checks, 5 min a fuzz target
 	$(need-cc)
-	@for dir in cniplugins etcd kubernetes; do (cd test/tools/$$dir && go mod tidy -diff); done
+	@for dir in cniplugins controllergen etcd kubernetes; do (cd test/tools/$$dir && go mod tidy -diff); done
 	@$(TIER) -name repeat -- -count=$(COUNT) -timeout 60m ./...
 	@pkgs=$$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/pgregory.net\/rapid/ { print $$1 }'); \
 	[ -n "$$pkgs" ] || { echo "no test uses rapid" >&2; exit 1; }; \
@@ -225,6 +225,6 @@ $(LINT):
 $(FUMPT):
 	$(call build-once,-modfile=go.tools.mod,mvdan.cc/gofumpt)
 
-# It writes its version into the CRDs.
+# It writes its version into the CRDs. A module of its own: it cannot share one with golangci-lint.
 $(CRDGEN):
-	$(call build-once,-modfile=go.tools.mod,sigs.k8s.io/controller-tools/cmd/controller-gen,-X sigs.k8s.io/controller-tools/pkg/version.version=$(CRDGEN_VER))
+	$(call build-once,-C test/tools/controllergen,sigs.k8s.io/controller-tools/cmd/controller-gen,-X sigs.k8s.io/controller-tools/pkg/version.version=$(CRDGEN_VER))
