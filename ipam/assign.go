@@ -25,6 +25,10 @@ type AutoAssignRequest struct {
 	Host       pool.Node // where they are used; its name must not be empty
 	Namespace  pool.Namespace
 	Use        pool.Use
+	// HostLabels and NamespaceLabels, unless nil, look up the labels that Host and
+	// Namespace do not carry. Each is called at most once for a request, and only if a
+	// pool that could otherwise serve it has a selector. An error fails the request.
+	HostLabels, NamespaceLabels func(context.Context) (map[string]string, error)
 	// Pools4 and Pools6 name the pools to use, by name or CIDR; empty means every
 	// automatic pool. Selectors apply all the same.
 	Pools4, Pools6 []string
@@ -74,6 +78,14 @@ func legible(o block.Owner, node string) error {
 
 func (r AutoAssignRequest) wants() []want {
 	return []want{{pool.V4, r.Num4, r.Pools4}, {pool.V6, r.Num6, r.Pools6}}
+}
+
+// wantOf returns what is wanted of the family of addr.
+func (r AutoAssignRequest) wantOf(addr netip.Addr) want {
+	if pool.FamilyOf(addr) == pool.V4 {
+		return r.wants()[0]
+	}
+	return r.wants()[1]
 }
 
 type want struct {
@@ -173,27 +185,24 @@ func (a *assigner) assigned() Assigned {
 	return out
 }
 
-func (a *assigner) selection(w want) pool.Selection {
-	reserved := a.r.reserved(w.family)
-	return pool.Select(a.v.pools, pool.Request{
-		Family: w.family, Requested: w.pools, Use: a.r.Use, Node: a.r.Host, Namespace: a.r.Namespace,
-		NeedGateway: a.r.NeedGateway, BlockMask: a.r.BlockMask,
-		ReservedStart: reserved.StartOfBlock, ReservedEnd: reserved.EndOfBlock,
-	})
-}
-
 // assign takes w.n addresses of one family, from one stage after the other.
 func (a *assigner) assign(ctx context.Context, w want) error {
 	if w.n == 0 {
 		return nil
 	}
-	s := &search{assigner: a, want: w, sel: a.selection(w), need: w.n, closed: make(map[string]bool)}
-	if len(s.sel.Pools) == 0 && !a.v.live {
+	sel, err := a.selection(ctx, w)
+	if err != nil {
+		return err
+	}
+	if len(sel.Pools) == 0 && !a.v.live {
 		if err := a.refresh(ctx); err != nil {
 			return err
 		}
-		s.sel = a.selection(w)
+		if sel, err = a.selection(ctx, w); err != nil {
+			return err
+		}
 	}
+	s := &search{assigner: a, want: w, sel: sel, need: w.n, closed: make(map[string]bool)}
 	if len(s.sel.Pools) == 0 {
 		return s.noPool()
 	}

@@ -78,7 +78,7 @@ func (a *assigner) given(ctx context.Context, addr netip.Addr) error {
 }
 
 func (a *assigner) tryGiven(ctx context.Context, addr netip.Addr) error {
-	s, p, err := a.searchFor(addr)
+	s, p, err := a.searchFor(ctx, addr)
 	if err != nil {
 		return fmt.Errorf("assign %s: %w", addr, err)
 	}
@@ -105,34 +105,47 @@ func (a *assigner) tryGiven(ctx context.Context, addr netip.Addr) error {
 }
 
 // searchFor returns the search of the one pool that addr is in.
-func (a *assigner) searchFor(addr netip.Addr) (*search, pool.Pool, error) {
+func (a *assigner) searchFor(ctx context.Context, addr netip.Addr) (*search, pool.Pool, error) {
+	w, err := a.wantGiven(addr)
+	if err != nil {
+		return nil, pool.Pool{}, err
+	}
+	sel, err := a.selection(ctx, w)
+	if err != nil {
+		return nil, pool.Pool{}, err
+	}
+	s := &search{assigner: a, want: w, sel: sel, need: 1, closed: make(map[string]bool)}
+	if len(sel.Pools) == 0 {
+		return nil, pool.Pool{}, s.noPool()
+	}
+	return s, sel.Pools[0], nil
+}
+
+// wantGiven wants one address of the pools that addr is in, as far as the request
+// allows them. They count as named: asking for an address is asking for its pool.
+func (a *assigner) wantGiven(addr netip.Addr) (want, error) {
 	if !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() {
-		return nil, pool.Pool{}, fmt.Errorf("%w: not an IPv4 or IPv6 address", ErrInvalid)
+		return want{}, fmt.Errorf("%w: not an IPv4 or IPv6 address", ErrInvalid)
 	}
-	w := want{family: pool.FamilyOf(addr), n: 1, pools: a.r.Pools4}
-	if w.family == pool.V6 {
-		w.pools = a.r.Pools6
-	}
-	if len(w.pools) == 0 {
-		for _, p := range a.v.pools {
-			if p.Spec.CIDR.Contains(addr) {
-				w.pools = append(w.pools, p.Name)
-			}
+	asked := a.r.wantOf(addr).pools
+	w := want{family: pool.FamilyOf(addr), n: 1}
+	inPool := false
+	for _, p := range a.v.pools {
+		if !p.Spec.CIDR.Contains(addr) {
+			continue
 		}
-		if len(w.pools) == 0 {
-			return nil, pool.Pool{}, fmt.Errorf("%w: create an IPPool that contains it", ErrNotInPool)
+		inPool = true
+		if p.Named(asked) {
+			w.pools = append(w.pools, p.Name)
 		}
 	}
-	s := &search{assigner: a, want: w, sel: a.selection(w), need: 1, closed: make(map[string]bool)}
-	for _, p := range s.sel.Pools {
-		if p.Spec.CIDR.Contains(addr) {
-			return s, p, nil
-		}
+	switch {
+	case !inPool:
+		return w, fmt.Errorf("%w: create an IPPool that contains it", ErrNotInPool)
+	case len(w.pools) == 0:
+		return w, fmt.Errorf("%w: none of the pools asked for (%v) contains it", ErrNotInPool, asked)
 	}
-	if len(s.sel.Pools) > 0 {
-		return nil, pool.Pool{}, fmt.Errorf("%w: none of the pools asked for (%v) contains it", ErrNotInPool, w.pools)
-	}
-	return nil, pool.Pool{}, s.noPool()
+	return w, nil
 }
 
 // mayUse claims a block that has no owner, else uses the owner's unless

@@ -151,12 +151,15 @@ type holding struct {
 func (a *assigner) reuse(ctx context.Context, given []netip.Addr) (ours, stale []Release, err error) {
 	n := map[pool.Family]int{pool.V4: a.r.Num4, pool.V6: a.r.Num6}
 	for _, h := range a.holdings() {
-		p, ok := a.satisfies(h, given)
-		if !ok && !a.v.live { // nothing is given back because of what a stale list lacks
+		p, ok, err := a.satisfies(ctx, h, given)
+		if err == nil && !ok && !a.v.live { // nothing is given back because of what a stale list lacks
 			if err := a.refresh(ctx); err != nil {
 				return nil, nil, err
 			}
-			p, ok = a.satisfies(h, given)
+			p, ok, err = a.satisfies(ctx, h, given)
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 		family := pool.FamilyOf(h.Addr)
 		switch {
@@ -219,25 +222,22 @@ func (a *assigner) samePod(o block.Owner) bool {
 // What the attachment has already will, unless the request itself rules it out: a
 // pool that has been disabled since takes no address away from those who have one.
 // What is taken over must be what a new request could be given.
-func (a *assigner) satisfies(h holding, given []netip.Addr) (pool.Pool, bool) {
-	p, ok := a.v.poolOf(h.Block)
-	switch {
-	case !ok || len(given) > 0 && !slices.Contains(given, h.Addr):
-		return pool.Pool{}, false
-	case !h.ours && len(given) > 0:
-		_, _, err := a.searchFor(h.Addr)
-		return p, err == nil
+func (a *assigner) satisfies(ctx context.Context, h holding, given []netip.Addr) (p pool.Pool, ok bool, err error) {
+	p, ok = a.v.poolOf(h.Block)
+	if !ok || len(given) > 0 && !slices.Contains(given, h.Addr) {
+		return pool.Pool{}, false, nil
 	}
-	for _, w := range a.r.wants() {
-		switch {
-		case w.family != pool.FamilyOf(h.Addr):
-		case h.ours:
-			return p, len(given) > 0 || p.Named(w.pools)
-		default:
-			return p, slices.ContainsFunc(a.selection(w).Pools, func(q pool.Pool) bool { return q.Name == p.Name })
+	w := a.r.wantOf(h.Addr)
+	switch {
+	case h.ours:
+		return p, len(given) > 0 || p.Named(w.pools), nil
+	case len(given) > 0:
+		if w, err = a.wantGiven(h.Addr); err != nil {
+			return p, false, nil
 		}
 	}
-	return pool.Pool{}, false
+	sel, err := a.selection(ctx, w)
+	return p, slices.ContainsFunc(sel.Pools, func(q pool.Pool) bool { return q.Name == p.Name }), err
 }
 
 func (h holding) release() Release {

@@ -83,7 +83,11 @@ func (s *search) lookAgain(ctx context.Context) (bool, error) {
 		if err := s.refresh(ctx); err != nil {
 			return false, err
 		}
-		s.tried, s.closed, s.sel = nil, make(map[string]bool), s.selection(s.want)
+		sel, err := s.selection(ctx, s.want)
+		if err != nil {
+			return false, err
+		}
+		s.tried, s.closed, s.sel = nil, make(map[string]bool), sel
 		if len(s.sel.Pools) == 0 {
 			return false, s.noPool()
 		}

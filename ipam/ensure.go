@@ -21,12 +21,14 @@ type EnsureBlockRequest struct {
 	Pools4, Pools6       []string
 	Reserved4, Reserved6 block.HostReserved
 	MaxBlocksPerHost     int
+	HostLabels           func(context.Context) (map[string]string, error)
 }
 
 func (r EnsureBlockRequest) request() (AutoAssignRequest, error) {
 	out := AutoAssignRequest{
 		Host: r.Host, Use: cmp.Or(r.Use, pool.UseWorkload), Pools4: r.Pools4, Pools6: r.Pools6,
 		Reserved4: r.Reserved4, Reserved6: r.Reserved6, MaxBlocksPerHost: r.MaxBlocksPerHost,
+		HostLabels: r.HostLabels,
 	}
 	switch {
 	case !r.V4 && !r.V6:

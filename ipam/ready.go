@@ -5,7 +5,7 @@ package ipam
 import "context"
 
 // Ready returns why a request like r could not be served, whoever makes it: the
-// store cannot be read, or no pool of a family that r wants may serve it (without
+// store or a label cannot be read, or no pool of a family that r wants may serve it (without
 // counts: of either family). Namespace selectors are left out, and how much is left
 // is not looked at.
 func (c *Client) Ready(ctx context.Context, r AutoAssignRequest) error {
@@ -23,7 +23,11 @@ func (c *Client) Ready(ctx context.Context, r AutoAssignRequest) error {
 		if !either && w.n == 0 {
 			continue
 		}
-		s := &search{assigner: a, want: w, sel: a.selection(w)}
+		sel, err := a.selection(ctx, w)
+		if err != nil {
+			return err
+		}
+		s := &search{assigner: a, want: w, sel: sel}
 		switch open := len(s.sel.Pools) > 0; {
 		case open && either:
 			return nil

@@ -47,6 +47,9 @@ type Skipped struct{ Pool, Reason string }
 type Selection struct {
 	Pools   []Pool    // in the order to try them
 	Skipped []Skipped // in the same order
+	// NeedNode and NeedNamespace: a pool was skipped for nothing but labels of the
+	// node or the namespace that are not known. With them it may serve.
+	NeedNode, NeedNamespace bool
 }
 
 // Select is the one function that decides which pools may serve a request
@@ -57,8 +60,9 @@ type Selection struct {
 // The first of these checks that fails is the reason for skipping a pool: family;
 // not being deleted; not disabled; admitted for its generation; no overlap with a
 // pool that goes first, decided again over the pools given, because a new pool may
-// not have been judged yet (case D10); assignmentMode; allowedUses; nodeSelector;
-// namespaceSelector; gateway; room in a block beside what the node reserves.
+// not have been judged yet (case D10); assignmentMode; allowedUses; gateway; room in
+// a block beside what the node reserves; nodeSelector; namespaceSelector. What the
+// caller may have to look up comes last, see [Selection].
 func Select(pools []Pool, r Request) Selection {
 	winner := contest(pools)
 	byName := make([]int, len(pools))
@@ -69,7 +73,11 @@ func Select(pools []Pool, r Request) Selection {
 
 	var s Selection
 	judge := func(i int) {
-		if reason := ineligible(pools[i], winner[i], r); reason != "" {
+		reason := ineligible(pools[i], winner[i], r)
+		if reason == "" {
+			reason = s.unselected(pools[i], r)
+		}
+		if reason != "" {
 			s.Skipped = append(s.Skipped, Skipped{pools[i].Name, reason})
 			return
 		}
@@ -116,7 +124,8 @@ func matcher(want string) (match func(Pool) bool, reason string) {
 	return func(p Pool) bool { return p.Spec.CIDR == c.Masked() }, ""
 }
 
-// ineligible returns why p cannot serve r, or "".
+// ineligible returns why p cannot serve r, whatever is known of node and namespace,
+// or "".
 func ineligible(p Pool, winner *Pool, r Request) string {
 	switch s := p.Spec; {
 	case p.Family() != r.Family:
@@ -138,29 +147,40 @@ func ineligible(p Pool, winner *Pool, r Request) string {
 	case !slices.Contains(s.AllowedUses, r.Use):
 		return fmt.Sprintf("it is not for the use %s (spec.allowedUses %v)", r.Use, s.AllowedUses)
 	}
-	return cmp.Or(
-		unselected("spec.nodeSelector", p.Spec.NodeSelector, "node", r.Node.Name, r.Node.Labels),
-		unselected("spec.namespaceSelector", p.Spec.NamespaceSelector, "namespace", r.Namespace.Name, r.Namespace.Labels),
-		unroutable(p, r))
+	return unroutable(p, r)
 }
 
-// unselected returns why a selector does not hold. What is not known is not
-// selected: "!key" must not hold for a namespace nobody has named.
-func unselected(field, selector, kind, name string, have labels.Set) string {
+// unselected returns which selector of p does not hold, or "", and notes in s what
+// would have to be known. A pool that does not select the node needs nothing more.
+func (s *Selection) unselected(p Pool, r Request) string {
+	reason, unknown := unselected("spec.nodeSelector", p.Spec.NodeSelector, "node", r.Node.Name, r.Node.Labels)
+	if reason != "" {
+		s.NeedNode = s.NeedNode || unknown
+		return reason
+	}
+	reason, unknown = unselected("spec.namespaceSelector", p.Spec.NamespaceSelector, "namespace", r.Namespace.Name, r.Namespace.Labels)
+	s.NeedNamespace = s.NeedNamespace || unknown
+	return reason
+}
+
+// unselected returns why a selector does not hold, or "", and whether that is because
+// the labels are unknown. What is not known is not selected: "!key" must not hold for
+// a namespace nobody has named.
+func unselected(field, selector, kind, name string, have labels.Set) (reason string, unknown bool) {
 	sel, err := labels.Parse(selector)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("%s %q cannot be read: %v", field, selector, err)
+		return fmt.Sprintf("%s %q cannot be read: %v", field, selector, err), false
 	case sel.Empty():
-		return ""
+		return "", false
 	case name == "":
-		return fmt.Sprintf("%s %q needs a %s, and the request has none", field, selector, kind)
+		return fmt.Sprintf("%s %q needs a %s, and the request has none", field, selector, kind), false
 	case have == nil:
-		return fmt.Sprintf("%s %q cannot be judged: the labels of %s %s are not known here", field, selector, kind, name)
+		return fmt.Sprintf("%s %q cannot be judged: the labels of %s %s are not known here", field, selector, kind, name), true
 	case !sel.Matches(have):
-		return fmt.Sprintf("%s %q does not select %s %s", field, selector, kind, name)
+		return fmt.Sprintf("%s %q does not select %s %s", field, selector, kind, name), false
 	}
-	return ""
+	return "", false
 }
 
 // unroutable returns why addresses of p would not work under the main plugin.

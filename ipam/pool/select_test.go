@@ -186,9 +186,9 @@ func TestSelectOrderOfChecks(t *testing.T) {
 		{"it overlaps pool old", func() { pools = pools[1:]; q = &pools[0]; r.Requested = nil }},
 		{"it serves only requests that name it", func() { r.Requested = []string{"p"} }},
 		{"it is not for the use Workload", func() { q.Spec.AllowedUses = []Use{UseWorkload} }},
+		{`mask "block"`, func() { r.BlockMask = false }},
 		{"spec.nodeSelector", func() { q.Spec.NodeSelector = "zone=a" }},
 		{"spec.namespaceSelector", func() { q.Spec.NamespaceSelector = "team=x" }},
-		{`mask "block"`, func() { r.BlockMask = false }},
 	} {
 		s := Select(pools, r)
 		i := slices.IndexFunc(s.Skipped, func(x Skipped) bool { return x.Pool == "p" })
@@ -199,6 +199,37 @@ func TestSelectOrderOfChecks(t *testing.T) {
 	}
 	if s := Select(pools, r); len(s.Pools) != 1 || len(s.Skipped) != 0 {
 		t.Errorf("with all mended: %+v", s)
+	}
+}
+
+// TestSelectSaysWhatItNeeds: labels are asked for only where they decide.
+func TestSelectSaysWhatItNeeds(t *testing.T) {
+	unknown := func(r *Request) { r.Node.Labels, r.Namespace.Labels = nil, nil }
+	for name, c := range map[string]struct {
+		pool            Pool
+		r               Request
+		node, namespace bool
+	}{
+		"no selector":                    {valid("a", "10.0.0.0/16"), request(unknown), false, false},
+		"nodeSelector":                   {valid("a", "10.0.0.0/16", selectors("zone=a", "")), request(unknown), true, false},
+		"namespaceSelector":              {valid("a", "10.0.0.0/16", selectors("", "team=x")), request(unknown), false, true},
+		"both: the node first":           {valid("a", "10.0.0.0/16", selectors("zone=a", "team=x")), request(unknown), true, false},
+		"both, the node is known":        {valid("a", "10.0.0.0/16", selectors("zone=a", "team=x")), request(func(r *Request) { r.Namespace.Labels = nil }), false, true},
+		"both, the node is not selected": {valid("a", "10.0.0.0/16", selectors("zone=b", "team=x")), request(func(r *Request) { r.Namespace.Labels = nil }), false, false},
+		"known":                          {valid("a", "10.0.0.0/16", selectors("zone=b", "")), request(), false, false},
+		"disabled":                       {valid("a", "10.0.0.0/16", selectors("zone=a", "team=x"), disabled), request(unknown), false, false},
+		"Manual":                         {valid("a", "10.0.0.0/16", selectors("zone=a", ""), manual), request(unknown), false, false},
+		"Manual, requested":              {valid("a", "10.0.0.0/16", selectors("zone=a", ""), manual), request(unknown, requested("a")), true, false},
+		"no gateway and one is needed":   {valid("a", "10.0.0.0/16", selectors("zone=a", "")), request(unknown, func(r *Request) { r.NeedGateway = true }), false, false},
+		"another family":                 {valid("a", "fd00::/64", selectors("zone=a", "")), request(unknown), false, false},
+		"no namespace":                   {valid("a", "10.0.0.0/16", selectors("", "team=x")), request(func(r *Request) { r.Namespace = Namespace{} }), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Select(admitted(c.pool), c.r)
+			if s.NeedNode != c.node || s.NeedNamespace != c.namespace {
+				t.Errorf("node %v, namespace %v; want %v, %v (%+v)", s.NeedNode, s.NeedNamespace, c.node, c.namespace, s.Skipped)
+			}
+		})
 	}
 }
 

@@ -317,7 +317,7 @@ func FuzzSelector(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text, value string) {
 		invalid := validateSelector("spec.nodeSelector", text)
-		reason := unselected("spec.nodeSelector", text, "node", "n", map[string]string{"a": value})
+		reason, _ := unselected("spec.nodeSelector", text, "node", "n", map[string]string{"a": value})
 		if strings.Contains(reason, "cannot be read") != (invalid != nil) {
 			t.Fatalf("validation says %v, selection %q", invalid, reason)
 		}
