@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/allod/allod/agent/config"
+	"github.com/allod/allod/cni/agentapi"
 	"github.com/allod/allod/cni/plugin"
 )
 
@@ -27,7 +29,12 @@ the environment (CNI_COMMAND and the other CNI_ variables) and on standard input
 the result is printed as the CNI specification says.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p := plugin.Plugin{Version: version, Backend: Direct}
+			log, err := config.CallLog()
+			if err != nil {
+				plugin.Refuse(&agentapi.Error{Code: agentapi.CodeBadEnvironment, Msg: err.Error()})
+				return ErrReported
+			}
+			p := plugin.Plugin{Version: version, Backend: DirectMode{Version: version, CallLog: log}.Backend}
 			if code := p.Main(cmd.Context()); code != 0 {
 				return ErrReported
 			}

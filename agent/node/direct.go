@@ -17,13 +17,32 @@ import (
 	"github.com/allod/allod/ipam/pool"
 )
 
-// Direct returns the backend that serves one request in this process, against the
-// store that c names.
-func Direct(_ context.Context, c plugin.Conf) (agentapi.Backend, error) {
-	path, err := c.EmbeddedStore()
-	if err != nil {
+// DirectMode serves one CNI request in this process, against the store that the
+// network's configuration names.
+type DirectMode struct {
+	Version string // for the API server's log
+	CallLog string // file that every API call is logged to; "": none
+}
+
+// Backend returns what serves one request under c.
+func (m DirectMode) Backend(_ context.Context, c plugin.Conf) (agentapi.Backend, error) {
+	store, err := c.Datastore.Choose(func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+	switch {
+	case err != nil:
 		return nil, err
+	case store == plugin.StoreKubernetes:
+		return m.cluster(c)
 	}
+	return embedded(c)
+}
+
+// embedded serves from the embedded store. Without a configured node name it is the
+// host's.
+func embedded(c plugin.Conf) (agentapi.Backend, error) {
+	path := c.Datastore.Path
 	for _, own := range boltstore.Files(path) {
 		if filepath.Clean(c.LockFile) == filepath.Clean(own) {
 			return nil, &agentapi.Error{
@@ -42,17 +61,16 @@ func Direct(_ context.Context, c plugin.Conf) (agentapi.Backend, error) {
 	}
 	name := c.NodeName
 	if name == "" {
-		if name, err = os.Hostname(); err != nil {
+		host, err := os.Hostname()
+		if err != nil {
 			return nil, fmt.Errorf("node name: %w (set ipam.nodeName)", err)
 		}
-		name = strings.ToLower(name) // as kubelet names its node
+		name = strings.ToLower(host) // as kubelet names its node
 	}
 	store := kv.New(boltstore.New(path, boltstore.Options{}), kv.Options{})
 	return &direct{
-		lock: hostLock{path: c.LockFile},
-		Service: Service{
-			IPAM: ipam.New(store, ipam.Options{SoleHost: true}), Node: pool.Node{Name: name},
-		},
+		lock:    hostLock{path: c.LockFile},
+		Service: Service{IPAM: ipam.New(store, ipam.Options{SoleHost: true}), Node: pool.Node{Name: name}},
 	}, nil
 }
 

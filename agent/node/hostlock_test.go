@@ -60,7 +60,7 @@ func TestDirectRefusesTheStoresFilesAsLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ipam.db")
 	for _, suffix := range []string{"", ".lock", ".turn"} {
 		c := plugin.Conf{LockFile: path + suffix, Datastore: plugin.Datastore{Type: plugin.StoreBolt, Path: path}}
-		_, err := Direct(t.Context(), c)
+		_, err := DirectMode{}.Backend(t.Context(), c)
 		if e := agentapi.AsError(err); e == nil || e.Code != agentapi.CodeBadConfig {
 			t.Errorf("%s: %v, want code 7", c.LockFile, err)
 		}

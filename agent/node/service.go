@@ -36,6 +36,9 @@ type library interface {
 type Service struct {
 	IPAM library
 	Node pool.Node
+	// Facts are the pods, namespaces and nodes of a cluster. nil: there is none; then
+	// requests are served as the network's configuration says.
+	Facts facts
 }
 
 var _ agentapi.Backend = (*Service)(nil)
@@ -44,11 +47,18 @@ var _ agentapi.Backend = (*Service)(nil)
 func (s *Service) Add(ctx context.Context, r agentapi.AddRequest) (agentapi.AddReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	asked, namespace := r, pool.Namespace{Name: r.Pod.Namespace}
+	if s.Facts != nil {
+		var err error
+		if r, namespace, err = informed(ctx, s.Facts, asked); err != nil {
+			return agentapi.AddReply{}, coded(fmt.Errorf("ADD %s: %w", r.Attachment, err))
+		}
+	}
 	got, err := s.IPAM.Attach(ctx, ipam.AttachRequest{
 		AutoAssignRequest: ipam.AutoAssignRequest{
 			Num4: r.Num4, Num6: r.Num6,
-			Owner: owner(r.Attachment, r.Pod), Host: s.Node,
-			Namespace: pool.Namespace{Name: r.Pod.Namespace}, Use: pool.UseWorkload,
+			Owner: owner(r.Attachment, r.Pod), Host: s.Node, HostLabels: s.hostLabels(),
+			Namespace: namespace, Use: pool.UseWorkload,
 			Pools4: r.Pools4, Pools6: r.Pools6,
 			NeedGateway: r.NeedGateway, BlockMask: r.BlockMask,
 		},
@@ -57,7 +67,7 @@ func (s *Service) Add(ctx context.Context, r agentapi.AddRequest) (agentapi.AddR
 	if err != nil {
 		return agentapi.AddReply{}, coded(fmt.Errorf("ADD %s: %w", r.Attachment, err))
 	}
-	var reply agentapi.AddReply
+	reply := agentapi.AddReply{Asked: r.Differs(asked)}
 	for _, a := range got.All() {
 		reply.Addresses = append(reply.Addresses, agentapi.Address{
 			Addr: a.Addr, Block: a.Block, Pool: a.Pool.Spec.CIDR, Gateway: a.Pool.GatewayOf(a.Block),
@@ -143,13 +153,24 @@ func (s *Service) Status(ctx context.Context, r agentapi.StatusRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	err := s.IPAM.Ready(ctx, ipam.AutoAssignRequest{
-		Num4: r.Num4, Num6: r.Num6, Host: s.Node, Use: pool.UseWorkload, Pools4: r.Pools4, Pools6: r.Pools6,
-		NeedGateway: r.NeedGateway, BlockMask: r.BlockMask,
+		Num4: r.Num4, Num6: r.Num6, Host: s.Node, HostLabels: s.hostLabels(), Use: pool.UseWorkload,
+		Pools4: r.Pools4, Pools6: r.Pools6, NeedGateway: r.NeedGateway, BlockMask: r.BlockMask,
 	})
 	if err != nil {
 		return &agentapi.Error{Code: agentapi.CodeNotAvailable, Msg: fmt.Sprintf("STATUS: %v", err)}
 	}
 	return nil
+}
+
+// hostLabels is what looks up the labels of the node; nil where there is no cluster.
+func (s *Service) hostLabels() func(context.Context) (map[string]string, error) {
+	if s.Facts == nil {
+		return nil
+	}
+	return func(ctx context.Context) (map[string]string, error) {
+		m, err := s.Facts.Node(ctx, s.Node.Name)
+		return m.Labels, err
+	}
 }
 
 func key(a agentapi.Attachment) block.Attachment { return block.Attachment(a) }
@@ -164,6 +185,9 @@ func owner(a agentapi.Attachment, p agentapi.Pod) block.Owner {
 // coded gives a library error its CNI code. What an operator must change in the
 // configuration is 7; all else may be different when the runtime tries again.
 func coded(err error) error {
+	if _, ok := errors.AsType[*agentapi.Error](err); ok {
+		return agentapi.AsError(err)
+	}
 	code := agentapi.CodeTryAgain
 	for _, e := range []error{
 		ipam.ErrNoPool, ipam.ErrNotInPool, ipam.ErrReserved, ipam.ErrInvalid, ipam.ErrBlockLimit, ipam.ErrStrictAffinity,

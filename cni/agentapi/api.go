@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Backend serves the CNI verbs. Client, the node agent's service and direct mode
@@ -90,6 +91,24 @@ type Address struct {
 // AddReply is what the attachment now has.
 type AddReply struct {
 	Addresses []Address `json:"addresses"`
+	// Asked is what was asked for in the end, when the pod's or its namespace's
+	// annotations made it something other than the request said. nil: they did not.
+	Asked *Asked `json:"asked,omitempty"`
+}
+
+// Asked is what a pod wants: so many addresses of each family, or exactly Addrs.
+type Asked struct {
+	Num4  int          `json:"num4,omitempty"`
+	Num6  int          `json:"num6,omitempty"`
+	Addrs []netip.Addr `json:"addrs,omitempty"`
+}
+
+// Differs returns what r asks for if was asked for something else.
+func (r AddRequest) Differs(was AddRequest) *Asked {
+	if r.Num4 == was.Num4 && r.Num6 == was.Num6 && slices.Equal(r.Addrs, was.Addrs) {
+		return nil
+	}
+	return &Asked{Num4: r.Num4, Num6: r.Num6, Addrs: r.Addrs}
 }
 
 // CheckRequest names the addresses that the attachment's interface was given

@@ -24,7 +24,7 @@ type Conf struct {
 	DNS         DNS
 	Socket      string
 	AgentBinary string // "": allod-agent in the directory of allod
-	NodeName    string // "": the host's name
+	NodeName    string // "": the one that the token is bound to, or the host's name
 	LockFile    string
 	Datastore   Datastore
 
@@ -84,7 +84,7 @@ const (
 
 // Datastore is where direct mode finds its store.
 type Datastore struct {
-	Type       StoreType // StoreUnset: the embedded store, if its file exists
+	Type       StoreType // StoreUnset: see Choose
 	Path       string    // of the embedded store's file
 	Kubeconfig string
 }
@@ -94,18 +94,25 @@ const (
 	DefaultSocket        = "/run/allod/agent.sock"
 	DefaultLockFile      = "/run/allod/host.lock"
 	DefaultDatastorePath = "/var/lib/allod/ipam.db"
+	DefaultKubeconfig    = "/etc/cni/net.d/allod.d/kubeconfig"
 )
 
-// EmbeddedStore gives the path of the embedded store's file, or an *agentapi.Error
-// if the configuration asks for another kind of store. It does not look at the
-// disk.
-func (c Conf) EmbeddedStore() (string, error) {
-	if c.Datastore.Type == StoreKubernetes {
-		return "", &agentapi.Error{
-			Code:    agentapi.CodeBadConfig,
-			Msg:     fmt.Sprintf("ipam.datastore.type: %q is not supported by this version", StoreKubernetes),
-			Details: fmt.Sprintf("set it to %q, or leave datastore out", StoreBolt),
-		}
+// Choose says which store direct mode works on: the one that is configured, else
+// Kubernetes if the kubeconfig is there, else the embedded store if its file is
+// there, else an *agentapi.Error to try again.
+func (d Datastore) Choose(exists func(path string) bool) (StoreType, error) {
+	switch {
+	case d.Type != StoreUnset:
+		return d.Type, nil
+	case exists(d.Kubeconfig):
+		return StoreKubernetes, nil
+	case exists(d.Path):
+		return StoreBolt, nil
 	}
-	return c.Datastore.Path, nil
+	return StoreUnset, &agentapi.Error{
+		Code: agentapi.CodeTryAgain,
+		Msg:  fmt.Sprintf("no datastore: there is neither the kubeconfig %s nor the embedded store %s", d.Kubeconfig, d.Path),
+		Details: "on a node of a cluster the installation writes the kubeconfig; an embedded store is created with " +
+			"\"allod-agent apply -f POOLS.yaml\"; ipam.datastore names either elsewhere",
+	}
 }

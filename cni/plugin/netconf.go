@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func parseConf(stdin []byte, how strictness) (Conf, error) {
 		Mask:       MaskPool,
 		Socket:     DefaultSocket,
 		LockFile:   DefaultLockFile,
-		Datastore:  Datastore{Path: DefaultDatastorePath},
+		Datastore:  Datastore{Path: DefaultDatastorePath, Kubeconfig: DefaultKubeconfig},
 		Raw:        stdin,
 	}
 	c.NeedGateway = n.Type == "ptp" || n.Type == "bridge" && (isTrue(n.IsGateway) || isTrue(n.IsDefaultGateway))
@@ -125,13 +126,21 @@ func (c *Conf) parseRuntime(raw json.RawMessage) error {
 	return value(&c.static, staticAddresses)("runtimeConfig.ips", rt.IPs)
 }
 
-// parse fills in the datastore object.
+// parse fills in the datastore object. A place without a type says the type, too.
 func (d *Datastore) parse(name string, raw json.RawMessage) error {
-	return object(name, raw, fields{
+	var path, kubeconfig string
+	err := object(name, raw, fields{
 		"type":       value(&d.Type, oneOf(StoreBolt, StoreKubernetes)),
-		"path":       value(&d.Path, absolutePath),
-		"kubeconfig": value(&d.Kubeconfig, absolutePath),
+		"path":       value(&path, absolutePath),
+		"kubeconfig": value(&kubeconfig, absolutePath),
 	})
+	if d.Type == StoreUnset && (path == "") != (kubeconfig == "") {
+		if d.Type = StoreBolt; path == "" {
+			d.Type = StoreKubernetes
+		}
+	}
+	d.Path, d.Kubeconfig = cmp.Or(path, d.Path), cmp.Or(kubeconfig, d.Kubeconfig)
+	return err
 }
 
 // parse fills in the dns object.

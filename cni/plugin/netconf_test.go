@@ -5,6 +5,7 @@ package plugin
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,7 +40,7 @@ func defaults() Conf {
 	return Conf{
 		CNIVersion: "1.1.0", Name: "net", Type: "macvlan", Families: []Family{IPv4}, Mask: MaskPool,
 		Socket: "/run/allod/agent.sock", LockFile: "/run/allod/host.lock",
-		Datastore: Datastore{Path: "/var/lib/allod/ipam.db"},
+		Datastore: Datastore{Path: "/var/lib/allod/ipam.db", Kubeconfig: "/etc/cni/net.d/allod.d/kubeconfig"},
 	}
 }
 
@@ -72,9 +73,14 @@ func TestConf(t *testing.T) {
 		"paths": {conf(`"socket":"/s//x","agentBinary":"/a","lockFile":"/l","nodeName":"node-1.example"`), func(c *Conf) {
 			c.Socket, c.AgentBinary, c.LockFile, c.NodeName = "/s/x", "/a", "/l", "node-1.example"
 		}},
-		"datastore bolt": {conf(`"datastore":{"type":"bolt","path":"/d"}`), func(c *Conf) { c.Datastore = Datastore{Type: StoreBolt, Path: "/d"} }},
+		"datastore bolt": {conf(`"datastore":{"type":"bolt","path":"/d"}`), func(c *Conf) { c.Datastore.Type, c.Datastore.Path = StoreBolt, "/d" }},
 		"datastore kubernetes": {conf(`"datastore":{"type":"kubernetes","kubeconfig":"/k"}`), func(c *Conf) {
-			c.Datastore = Datastore{Type: StoreKubernetes, Path: DefaultDatastorePath, Kubeconfig: "/k"}
+			c.Datastore.Type, c.Datastore.Kubeconfig = StoreKubernetes, "/k"
+		}},
+		"datastore by its path":       {conf(`"datastore":{"path":"/d"}`), func(c *Conf) { c.Datastore.Type, c.Datastore.Path = StoreBolt, "/d" }},
+		"datastore by its kubeconfig": {conf(`"datastore":{"kubeconfig":"/k"}`), func(c *Conf) { c.Datastore.Type, c.Datastore.Kubeconfig = StoreKubernetes, "/k" }},
+		"datastore either": {conf(`"datastore":{"kubeconfig":"/k","path":"/d"}`), func(c *Conf) {
+			c.Datastore = Datastore{Path: "/d", Kubeconfig: "/k"}
 		}},
 		"static addresses": {
 			strings.Replace(conf(""), `"ipam"`, `"runtimeConfig":{"portMappings":[1],"ips":["10.0.0.5","fd00::5/64","::ffff:10.0.0.6"]},"ipam"`, 1),
@@ -241,22 +247,27 @@ func TestConfUndecodable(t *testing.T) {
 	}
 }
 
-func TestEmbeddedStore(t *testing.T) {
-	c, err := parseConf([]byte(conf(`"datastore":{"type":"kubernetes"}`)), strict)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.EmbeddedStore()
-	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeBadConfig || !strings.Contains(e.Msg, "ipam.datastore.type") {
-		t.Errorf("kubernetes: got %v", err)
-	}
-	for _, s := range []string{"", `"datastore":{"type":"bolt"}`} {
-		c, err := parseConf([]byte(conf(s)), strict)
-		if err != nil {
-			t.Fatal(err)
+// The configured store, else Kubernetes if its kubeconfig is there, else the embedded
+// store if its file is.
+func TestChooseStore(t *testing.T) {
+	for _, tt := range []struct {
+		typ    StoreType
+		exists []string
+		want   StoreType
+	}{
+		{StoreBolt, []string{"/k"}, StoreBolt},
+		{StoreKubernetes, []string{"/d"}, StoreKubernetes},
+		{StoreUnset, []string{"/k", "/d"}, StoreKubernetes},
+		{StoreUnset, []string{"/d"}, StoreBolt},
+		{StoreUnset, nil, StoreUnset},
+	} {
+		d := Datastore{Type: tt.typ, Path: "/d", Kubeconfig: "/k"}
+		got, err := d.Choose(func(path string) bool { return slices.Contains(tt.exists, path) })
+		if got != tt.want || (err != nil) != (tt.want == StoreUnset) {
+			t.Errorf("%+v with %v: %q, %v; want %q", d, tt.exists, got, err, tt.want)
 		}
-		if path, err := c.EmbeddedStore(); err != nil || path != DefaultDatastorePath {
-			t.Errorf("%q: got %q, %v", s, path, err)
+		if e := agentapi.AsError(err); err != nil && (e.Code != agentapi.CodeTryAgain || !strings.Contains(e.Error(), "/k")) {
+			t.Errorf("no store: %v; want code 11 that names the paths", err)
 		}
 	}
 }

@@ -38,9 +38,12 @@ func addRequest(args *skel.CmdArgs, c Conf, a cniArgs) (agentapi.AddRequest, err
 	}, nil
 }
 
-// answers refuses a reply that is not what was asked for: whatever sent it, no
-// interface gets an address from it.
+// answers refuses a reply that is not what was asked for, by the request or by the
+// pod's annotations: whatever sent it, no interface gets an address from it.
 func answers(r agentapi.AddRequest, reply agentapi.AddReply) error {
+	if a := reply.Asked; a != nil {
+		r.Num4, r.Num6, r.Addrs = a.Num4, a.Num6, a.Addrs
+	}
 	var addrs []netip.Addr
 	for _, a := range reply.Addresses {
 		if slices.Contains(addrs, a.Addr) {

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// Meta is what is read of an object: enough to know who it is and what it asks for.
+type Meta struct {
+	UID         string
+	Labels      map[string]string // never nil
+	Annotations map[string]string
+}
+
+// Reader reads the metadata of single objects. Its methods are one GET each and safe
+// for concurrent use.
+type Reader struct {
+	client metadata.Interface
+	server string
+}
+
+// NewReader returns a Reader on the API server of cfg. It makes no call.
+func NewReader(cfg *rest.Config) (*Reader, error) {
+	client, err := metadata.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server %s: %w", cfg.Host, err)
+	}
+	return &Reader{client: client, server: cfg.Host}, nil
+}
+
+// Pod reads one pod.
+func (r *Reader) Pod(ctx context.Context, namespace, name string) (Meta, error) {
+	m, err := r.client.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	return r.meta(m, "pods", "pod "+namespace+"/"+name, err)
+}
+
+// Namespace reads one namespace.
+func (r *Reader) Namespace(ctx context.Context, name string) (Meta, error) {
+	m, err := r.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, name, metav1.GetOptions{})
+	return r.meta(m, "namespaces", "namespace "+name, err)
+}
+
+// Node reads one node.
+func (r *Reader) Node(ctx context.Context, name string) (Meta, error) {
+	m, err := r.client.Resource(corev1.SchemeGroupVersion.WithResource("nodes")).Get(ctx, name, metav1.GetOptions{})
+	return r.meta(m, "nodes", "node "+name, err)
+}
+
+func (r *Reader) meta(m *metav1.PartialObjectMetadata, resource, what string, err error) (Meta, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return Meta{}, fmt.Errorf("the API server %s has no %s", r.server, what)
+	case apierrors.IsForbidden(err):
+		return Meta{}, fmt.Errorf("read %s: %w; the ClusterRole of this account needs the verb get on %s", what, err, resource)
+	case apierrors.IsUnauthorized(err):
+		return Meta{}, fmt.Errorf("read %s: %w; the token in the kubeconfig is unknown or has expired: renew it", what, err)
+	case err != nil:
+		return Meta{}, fmt.Errorf("read %s: %w", what, err)
+	}
+	out := Meta{UID: string(m.UID), Labels: m.Labels, Annotations: m.Annotations}
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	return out, nil
+}
