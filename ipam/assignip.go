@@ -224,7 +224,7 @@ func (s *search) createUnowned(ctx context.Context, t *taking, seen *blockEntry)
 			return e, err
 		}
 	}
-	if err := s.pend(ctx, t.pool, t.cidr); err != nil {
+	if err := s.pend(ctx, t.pool.Name, t.cidr); err != nil {
 		return blockEntry{}, err
 	}
 	if err := s.poolStillOpen(ctx, t.pool); err != nil {

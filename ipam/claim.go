@@ -183,7 +183,7 @@ func (a *assigner) onlyOurs(b block.Block) bool {
 // was seen. errStaleAffinity or errPoolClosed when the block cannot be had; our
 // affinity is then gone again.
 func (s *search) claimWith(ctx context.Context, t *taking, seen *blockEntry) (e blockEntry, err error) {
-	if err := s.pend(ctx, t.pool, t.cidr); err != nil {
+	if err := s.pend(ctx, t.pool.Name, t.cidr); err != nil {
 		return blockEntry{}, err
 	}
 	if err := s.withinLimit(ctx, t.cidr); err != nil {
@@ -245,7 +245,7 @@ func (s *search) withinLimit(ctx context.Context, cidr netip.Prefix) error {
 
 // pend makes sure that the host has an affinity for cidr; one that is there
 // already, in whatever phase, goes back to pending unless it is confirmed.
-func (a *assigner) pend(ctx context.Context, p pool.Pool, cidr netip.Prefix) error {
+func (a *assigner) pend(ctx context.Context, poolName string, cidr netip.Prefix) error {
 	if a.host.claim(cidr) >= 0 { // it may be gone meanwhile
 		e, err := a.c.store.Affinities.Get(ctx, a.host.key(cidr))
 		switch {
@@ -256,7 +256,7 @@ func (a *assigner) pend(ctx context.Context, p pool.Pool, cidr netip.Prefix) err
 			return fmt.Errorf("read affinity of %s: %w", cidr, err)
 		}
 	}
-	pending := datastore.Affinity{State: datastore.Pending, Pool: p.Name}
+	pending := datastore.Affinity{State: datastore.Pending, Pool: poolName}
 	e, err := ensure(ctx, a.c.backoff, a.c.store.Affinities, a.host.key(cidr), nil, pending,
 		func(e affinityEntry) (datastore.Affinity, bool, error) {
 			next := pending
@@ -355,27 +355,17 @@ func (a *assigner) seqFor(cidr netip.Prefix) uint64 {
 // it is read again, and if it names the host no longer the affinity goes:
 // errStaleAffinity.
 func (a *assigner) confirm(ctx context.Context, b blockEntry, poolName string) error {
-	confirmed := datastore.Affinity{State: datastore.Confirmed, Pool: poolName, BlockSeq: b.Value.Seq}
-	var hint *affinityEntry
 	if i := a.host.claim(b.Key); i >= 0 {
-		seen := a.host.affinities[i]
-		if seen.Value.State == datastore.Confirmed && seen.Value.BlockSeq >= b.Value.Seq {
+		seen := a.host.affinities[i].Value
+		if seen.State == datastore.Confirmed && seen.BlockSeq >= b.Value.Seq {
 			return nil
 		}
-		hint = &seen
 	}
-	surprised := hint == nil
-	e, err := ensure(ctx, a.c.backoff, a.c.store.Affinities, a.host.key(b.Key), hint, confirmed,
-		func(e affinityEntry) (datastore.Affinity, bool, error) {
-			surprised = surprised || e.Rev != hint.Rev
-			newer := e.Value.State == datastore.Confirmed && e.Value.BlockSeq >= b.Value.Seq
-			return confirmed, !newer, nil
-		})
+	surprised, err := a.confirmSeen(ctx, b, poolName)
 	if err != nil {
 		return fmt.Errorf("confirm affinity of %s: %w", b.Key, err)
 	}
-	a.host.sawClaim(e)
-	if !surprised && e.UID == hint.UID {
+	if !surprised {
 		return nil
 	}
 	now, err := a.c.store.Blocks.Get(ctx, b.Key)
@@ -386,6 +376,37 @@ func (a *assigner) confirm(ctx context.Context, b blockEntry, poolName string) e
 		return fmt.Errorf("read block %s: %w", b.Key, err)
 	}
 	return a.drop(ctx, b.Key, errStaleAffinity)
+}
+
+// confirmSeen confirms the host's affinity for b and reports whether it was not what
+// was seen of it. One that is not there begins as pending: a create that is lost can
+// land when the affinity is gone again, and must count for nothing then (INV-7).
+func (a *assigner) confirmSeen(ctx context.Context, b blockEntry, poolName string) (surprised bool, err error) {
+	confirmed := datastore.Affinity{State: datastore.Confirmed, Pool: poolName, BlockSeq: b.Value.Seq}
+	for range maxRounds {
+		if a.host.claim(b.Key) < 0 {
+			surprised = true
+			if err := a.pend(ctx, poolName, b.Key); err != nil {
+				return surprised, err
+			}
+		}
+		seen := a.host.affinities[a.host.claim(b.Key)]
+		e, err := update(ctx, a.c.backoff, a.c.store.Affinities, seen.Key, &seen,
+			func(e affinityEntry) (datastore.Affinity, bool, error) {
+				surprised = surprised || e.Rev != seen.Rev
+				newer := e.Value.State == datastore.Confirmed && e.Value.BlockSeq >= b.Value.Seq
+				return confirmed, !newer, nil
+			})
+		switch {
+		case err == nil:
+			a.host.sawClaim(e)
+			return surprised, nil
+		case !errors.Is(err, datastore.ErrNotFound):
+			return surprised, err
+		}
+		a.host.dropClaim(b.Key)
+	}
+	return surprised, fmt.Errorf("it is created and deleted at the same time: %w", ErrContention)
 }
 
 // withdraw removes the host's pending affinity for a block it did not get, and

@@ -24,8 +24,10 @@ const maxClaims = 1024
 // another owner, or under strictAffinity one with another host's addresses, is among
 // the failed and is no error. maxBlocksPerHost binds what the host claims by itself,
 // not this. All blocks are tried; err joins what failed otherwise (case R14). What
-// the host has already is claimed without a write. ErrInvalid, ErrNotInPool,
-// ErrNoPool before anything is written.
+// the host has already is claimed without a write. When the pool changes meanwhile
+// it is looked at again and all blocks are tried anew, at most four times:
+// ErrContention. ErrInvalid, ErrNotInPool, ErrNoPool before anything is written,
+// unless it is such a change that brings them.
 func (c *Client) ClaimAffinity(
 	ctx context.Context, host pool.Node, cidr netip.Prefix,
 ) (claimed, failed []netip.Prefix, err error) {
@@ -36,26 +38,65 @@ func (c *Client) ClaimAffinity(
 	if err != nil {
 		return nil, nil, err
 	}
-	p, blocks, err := a.v.blocksToClaim(host, cidr)
-	if err != nil {
-		return nil, nil, fmt.Errorf("claim %s for node %s: %w", cidr, host.Name, err)
-	}
-	if err := a.repair(ctx); err != nil {
-		return nil, nil, err
-	}
 	a.ensured = make(map[pool.Family]netip.Prefix)
+	for round := range maxRounds {
+		p, blocks, again := a.toClaim(ctx, cidr)
+		if again != nil {
+			err = errors.Join(err, fmt.Errorf("claim %s for node %s: %w", cidr, host.Name, again))
+			return claimed, failed, a.settle(ctx, err)
+		}
+		if round == 0 {
+			if err := a.repair(ctx); err != nil {
+				return nil, nil, err
+			}
+		}
+		var closed bool
+		if claimed, failed, closed, err = a.claimAll(ctx, p, blocks); !closed {
+			return claimed, failed, a.settle(ctx, err)
+		}
+		if again := a.refresh(ctx); again != nil {
+			return claimed, failed, a.settle(ctx, errors.Join(err, again))
+		}
+	}
+	return claimed, failed, a.settle(ctx, errors.Join(err,
+		fmt.Errorf("claim %s for node %s: %w: its IP pool changes all the time", cidr, host.Name, ErrContention)))
+}
+
+// toClaim is blocksToClaim that believes no refusal of a view of a moment ago.
+func (a *assigner) toClaim(ctx context.Context, cidr netip.Prefix) (pool.Pool, []netip.Prefix, error) {
+	p, blocks, err := a.v.blocksToClaim(a.r.Host, cidr)
+	if err != nil && !a.v.live {
+		if err := a.refresh(ctx); err != nil {
+			return pool.Pool{}, nil, err
+		}
+		p, blocks, err = a.v.blocksToClaim(a.r.Host, cidr)
+	}
+	return p, blocks, err
+}
+
+// claimAll claims what it can of blocks. It stops when their pool turns out not to be
+// what was seen of it.
+func (a *assigner) claimAll(ctx context.Context, p pool.Pool, blocks []netip.Prefix) (
+	claimed, failed []netip.Prefix, closed bool, err error,
+) {
+	// Without a selection: maxBlocksPerHost counts nothing here.
 	s := &search{assigner: a, want: want{family: p.Family()}, closed: make(map[string]bool)}
-	if err := s.takenBlocks(ctx); err != nil { // what sequences are known (INV-15)
-		return nil, nil, err
+	if !a.listed {
+		if err := s.takenBlocks(ctx); err != nil { // what sequences are known (INV-15)
+			return nil, blocks, false, err
+		}
 	}
 	var errs []error
 	for i, b := range blocks {
 		if ctx.Err() != nil {
-			return claimed, append(failed, blocks[i:]...), errors.Join(append(errs, context.Cause(ctx))...)
+			return claimed, append(failed, blocks[i:]...), false, errors.Join(append(errs, context.Cause(ctx))...)
 		}
 		ours, err := s.claimGiven(ctx, p, b)
+		if s.closed[p.Name] {
+			return claimed, append(failed, blocks[i:]...), true, errors.Join(errs...)
+		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("claim block %s for node %s: %w", b, host.Name, err))
+			errs = append(errs, fmt.Errorf("claim block %s for node %s: %w", b, s.host.name, err))
 		}
 		if ours {
 			claimed = append(claimed, b)
@@ -63,12 +104,12 @@ func (c *Client) ClaimAffinity(
 			failed = append(failed, b)
 		}
 	}
-	return claimed, failed, a.settle(ctx, errors.Join(errs...))
+	return claimed, failed, false, errors.Join(errs...)
 }
 
 // settle fences what has an unknown outcome; there is nothing else to undo.
 func (a *assigner) settle(ctx context.Context, err error) error {
-	if err == nil {
+	if err == nil && len(a.unsure) == 0 {
 		return nil
 	}
 	return a.fail(ctx, err)
@@ -91,13 +132,7 @@ func (s *search) claimGiven(ctx context.Context, p pool.Pool, b netip.Prefix) (b
 		}
 		err = s.claimSeen(ctx, p, b, &seen)
 	}
-	if err != nil {
-		return false, err
-	}
-	if s.closed[p.Name] {
-		return false, fmt.Errorf("%w: IP pool %s was closed or changed meanwhile", ErrNoPool, p.Name)
-	}
-	return s.host.has(b), nil // not so when it was released right after
+	return err == nil && s.host.has(b), err // not so when it was released right after
 }
 
 // blocksToClaim returns the pool around cidr and its blocks in cidr.
