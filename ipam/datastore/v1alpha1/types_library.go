@@ -13,6 +13,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=ipb,categories=allod
+// +kubebuilder:validation:XValidation:rule=`!(isCIDR(self.spec.cidr) && cidr(self.spec.cidr).masked() == cidr(self.spec.cidr) && ip.isCanonical(self.spec.cidr.substring(0, self.spec.cidr.indexOf('/')))) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' : "") + self.spec.cidr.replace('.', '-').replace(':', '-').replace('/', '-')`,messageExpression=`'metadata.name: a block is named after its CIDR: ' + (self.spec.cidr.startsWith(':') ? '0' : "") + self.spec.cidr.replace('.', '-').replace(':', '-').replace('/', '-')`
 // +kubebuilder:selectablefield:JSONPath=`.spec.cidr`
 // +kubebuilder:selectablefield:JSONPath=`.spec.affinity`
 // +kubebuilder:printcolumn:name=CIDR,type=string,JSONPath=`.spec.cidr`
@@ -41,6 +42,7 @@ type IPAMBlockSpec struct {
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule=`isCIDR(self)`,messageExpression=`self.contains('ffff:') ? self + ' is an IPv4-mapped IPv6 CIDR, or no CIDR; write it as IPv4, like 10.0.0.0/16' : '"' + self + '" is no CIDR such as 10.0.0.0/16'`
 	// +kubebuilder:validation:XValidation:rule=`!isCIDR(self) || cidr(self).masked() == cidr(self)`,messageExpression=`self + ' has host bits set; write them as 0'`
+	// +kubebuilder:validation:XValidation:rule=`!isCIDR(self) || ip.isCanonical(self.substring(0, self.indexOf('/')))`,messageExpression=`self + ' is not in canonical form: lower case, zeros shortened, as in fd00::40/122'`
 	// +kubebuilder:validation:XValidation:rule=`!isCIDR(self) || (cidr(self).ip().family() == 4 ? cidr(self).prefixLength() >= 24 : cidr(self).prefixLength() >= 120)`,message=`is larger than a block may be: /24 to /32, /120 to /128`
 	// +kubebuilder:validation:XValidation:rule=`self == oldSelf`,message=`the CIDR cannot change; create another object`
 	CIDR string `json:"cidr"`
@@ -81,6 +83,7 @@ type IPAMBlockSpec struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=ba,categories=allod
+// +kubebuilder:validation:XValidation:rule=`self.spec.name.size() == 0 || !(isCIDR(self.spec.cidr) && cidr(self.spec.cidr).masked() == cidr(self.spec.cidr) && ip.isCanonical(self.spec.cidr.substring(0, self.spec.cidr.indexOf('/')))) || ((!has(self.spec.type) || self.spec.type != 'virtual') && self.spec.name.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$') && (self.spec.name + '.' + (self.spec.cidr.startsWith(':') ? '0' : "") + self.spec.cidr.replace('.', '-').replace(':', '-').replace('/', '-')).size() <= 253 ? self.metadata.name == self.spec.name + '.' + (self.spec.cidr.startsWith(':') ? '0' : "") + self.spec.cidr.replace('.', '-').replace(':', '-').replace('/', '-') : self.metadata.name.matches('^([a-z0-9][a-z0-9-]{0,199}-)?[a-z2-7]{52}$'))`,messageExpression=`'metadata.name: an affinity is named after its owner and its CIDR: ' + ((!has(self.spec.type) || self.spec.type != 'virtual') && self.spec.name.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$') && (self.spec.name + '.' + (self.spec.cidr.startsWith(':') ? '0' : "") + self.spec.cidr.replace('.', '-').replace(':', '-').replace('/', '-')).size() <= 253 ? self.spec.name + '.' + (self.spec.cidr.startsWith(':') ? '0' : "") + self.spec.cidr.replace('.', '-').replace(':', '-').replace('/', '-') : 'what is readable of them, a hyphen, and a hash of 52 characters')`
 // +kubebuilder:selectablefield:JSONPath=`.spec.cidr`
 // +kubebuilder:selectablefield:JSONPath=`.spec.name`
 // +kubebuilder:selectablefield:JSONPath=`.spec.type`
@@ -126,6 +129,7 @@ type BlockAffinitySpec struct {
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule=`isCIDR(self)`,messageExpression=`self.contains('ffff:') ? self + ' is an IPv4-mapped IPv6 CIDR, or no CIDR; write it as IPv4, like 10.0.0.0/16' : '"' + self + '" is no CIDR such as 10.0.0.0/16'`
 	// +kubebuilder:validation:XValidation:rule=`!isCIDR(self) || cidr(self).masked() == cidr(self)`,messageExpression=`self + ' has host bits set; write them as 0'`
+	// +kubebuilder:validation:XValidation:rule=`!isCIDR(self) || ip.isCanonical(self.substring(0, self.indexOf('/')))`,messageExpression=`self + ' is not in canonical form: lower case, zeros shortened, as in fd00::40/122'`
 	// +kubebuilder:validation:XValidation:rule=`!isCIDR(self) || (cidr(self).ip().family() == 4 ? cidr(self).prefixLength() >= 24 : cidr(self).prefixLength() >= 120)`,message=`is larger than a block may be: /24 to /32, /120 to /128`
 	// +kubebuilder:validation:XValidation:rule=`self == oldSelf`,message=`the CIDR cannot change; create another object`
 	CIDR string `json:"cidr"`
@@ -147,6 +151,7 @@ type BlockAffinitySpec struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=iph,categories=allod
+// +kubebuilder:validation:XValidation:rule=`self.spec.handle.size() == 0 || (self.spec.handle.size() <= 253 && self.spec.handle.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$') ? self.metadata.name == self.spec.handle : self.metadata.name.matches('^([a-z0-9][a-z0-9-]{0,199}-)?[a-z2-7]{52}$'))`,messageExpression=`'metadata.name: a handle is named after its ID: ' + (self.spec.handle.size() <= 253 && self.spec.handle.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$') ? self.spec.handle : 'what is readable of it, a hyphen, and a hash of 52 characters')`
 // +kubebuilder:selectablefield:JSONPath=`.spec.handle`
 // +kubebuilder:printcolumn:name=Handle,type=string,JSONPath=`.spec.handle`
 // +kubebuilder:printcolumn:name=Addresses,type=string,JSONPath=`.spec.addresses`
