@@ -170,9 +170,9 @@ func ConfigDefaults() Config {
 	return Config{AutoAllocateBlocks: true, KubeVirtVMAddressPersistence: true, LeakGracePeriod: 15 * time.Minute}
 }
 
-// Store is every table. Pools handed to Create and Update carry no status: an
-// embedded store decides admission in the same transaction (pool.Admit); on
-// Kubernetes the collector does.
+// Store is every table. What is written to Pools carries no status: a store whose
+// PoolStatus is nil decides admission (pool.Admit) in the transaction of each write;
+// of any other somebody calls PoolStatus (ipam.Client.ReconcilePools).
 type Store struct {
 	Blocks       Table[netip.Prefix, block.Block]
 	Affinities   Table[AffinityKey, Affinity]
@@ -180,4 +180,8 @@ type Store struct {
 	Pools        Table[string, pool.Pool]
 	Reservations Table[string, pool.Reservation]
 	Config       Table[string, Config]
+	// PoolStatus stores e.Value.Status, and nothing else of e, on the preconditions of
+	// Update and with its errors. A pool that is being deleted goes with its finalizer
+	// if no other writer holds it; what is returned is then the last that was seen.
+	PoolStatus func(ctx context.Context, e Entry[string, pool.Pool]) (Entry[string, pool.Pool], error)
 }

@@ -19,7 +19,8 @@
 // drops fields of a spec that its CRD does not have; of blocks it keeps all.) An API
 // server does not write an object that has not changed, which would leave a late
 // request of the same revision its chance (INV-7): then the PUT is repeated with an
-// annotation. Delete is a DELETE with the same preconditions. An object that another
+// annotation. PoolStatus is a PATCH of the finalizer and one of the condition, with the
+// same preconditions. Delete is a DELETE with the same preconditions. An object that another
 // writer gave a finalizer stays, deleting, until that one is done.
 //
 // # What cannot be read

@@ -22,6 +22,7 @@ const (
 	verbWatch  = "watch"
 	verbCreate = "create"
 	verbUpdate = "update"
+	verbPatch  = "patch"
 	verbDelete = "delete"
 )
 
@@ -33,10 +34,17 @@ var certain = []int32{
 
 // failed translates what a call ended with. name is "" for LIST and WATCH.
 func (t *table[K, V]) failed(verb, name string, err error) error {
+	return failed(verb, t.codec.Kind, name, err)
+}
+
+func failed(verb, kind, name string, err error) error { return failedSub(verb, kind, name, "", err) }
+
+// failedSub is failed for a call to a subresource, "" for none.
+func failedSub(verb, kind, name, subresource string, err error) error {
 	if err == nil {
 		return nil
 	}
-	what := strings.TrimSpace(t.codec.Kind + " " + name)
+	what := strings.TrimSpace(kind + " " + name)
 	switch {
 	case apierrors.IsUnexpectedServerError(err):
 		// Not the API server's own answer, or not about this object: client-go has made
@@ -46,10 +54,14 @@ func (t *table[K, V]) failed(verb, name string, err error) error {
 		return fmt.Errorf("%s: %w", what, datastore.ErrNotFound)
 	case verb == verbCreate && apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("%s: %w", what, datastore.ErrExists)
-	case (verb == verbUpdate || verb == verbDelete) && apierrors.IsConflict(err):
+	case (verb == verbUpdate || verb == verbPatch || verb == verbDelete) && apierrors.IsConflict(err):
 		return fmt.Errorf("%s: %w", what, datastore.ErrConflict)
 	}
-	out := fmt.Errorf("%s %s: %w%s", verb, what, err, t.advice(verb, err))
+	resource := v1alpha1.Resource(kind).Resource
+	if subresource != "" {
+		resource += "/" + subresource
+	}
+	out := fmt.Errorf("%s %s: %w%s", verb, what, err, advice(verb, resource, err))
 	if verb != verbGet && verb != verbList && verb != verbWatch && isCertain(err) {
 		return datastore.Refused(out)
 	}
@@ -62,16 +74,16 @@ func isCertain(err error) bool {
 }
 
 // advice says what to do about an error that an operator can do something about.
-func (t *table[K, V]) advice(verb string, err error) string {
+func advice(verb, resource string, err error) string {
 	switch {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "+verb+" resource"):
 		return fmt.Sprintf("; RBAC is missing: a ClusterRole bound to this account needs the verb %s on %s in group %s",
-			verb, t.resource, v1alpha1.Group)
+			verb, resource, v1alpha1.Group)
 	case apierrors.IsUnauthorized(err):
 		return "; the credential is unknown or has expired: renew the token in the kubeconfig"
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("; the API server does not serve %s of %s: install manifests/crds, and check the server's address",
-			t.resource, v1alpha1.APIVersion)
+			resource, v1alpha1.APIVersion)
 	}
 	return ""
 }

@@ -42,6 +42,7 @@ type Options struct {
 // concurrent use.
 type Store struct {
 	tables datastore.Store
+	base   base
 	clock  serverClock
 	http   *http.Client
 }
@@ -75,7 +76,9 @@ func New(cfg *rest.Config, o Options) (*Store, error) {
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	s.tables = tables(b)
+	s.base, s.tables = b, tables(b)
+	pools := newTable(b, codec.Pools(), false, reflect.TypeFor[v1alpha1.IPPoolSpec]())
+	s.tables.Pools, s.tables.PoolStatus = pools, poolStatus{pools, s}.store
 	return s, nil
 }
 
@@ -93,7 +96,6 @@ func tables(b base) datastore.Store {
 		Blocks:       newTable(b, codec.Blocks(), true, nil), // a block's spec keeps unknown fields itself
 		Affinities:   newTable(b, codec.Affinities(), true, reflect.TypeFor[v1alpha1.BlockAffinitySpec]()),
 		Handles:      newTable(b, codec.Handles(), true, reflect.TypeFor[v1alpha1.IPAMHandleSpec]()),
-		Pools:        newTable(b, codec.Pools(), false, reflect.TypeFor[v1alpha1.IPPoolSpec]()),
 		Reservations: newTable(b, codec.Reservations(), false, reflect.TypeFor[v1alpha1.IPReservationSpec]()),
 		Config:       newTable(b, codec.Config(), false, reflect.TypeFor[v1alpha1.IPAMConfigurationSpec]()),
 	}

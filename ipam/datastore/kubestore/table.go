@@ -10,9 +10,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
-	"strconv"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -111,7 +109,7 @@ func (t *table[K, V]) Get(ctx context.Context, key K) (datastore.Entry[K, V], er
 
 // List implements datastore.Table.
 func (t *table[K, V]) List(ctx context.Context, q datastore.Query) ([]datastore.Entry[K, V], error) {
-	items, _, err := t.list(ctx, v1alpha1.LabelSelector(t.codec.Kind, q), q.MayBeStale)
+	items, _, err := t.list(ctx, t.resource, v1alpha1.LabelSelector(t.codec.Kind, q), q.MayBeStale, nil)
 	if err != nil {
 		return nil, t.failed(verbList, "", err)
 	}
@@ -129,49 +127,6 @@ func (t *table[K, V]) List(ctx context.Context, q datastore.Query) ([]datastore.
 	}
 	slices.SortFunc(out, func(a, b datastore.Entry[K, V]) int { return t.codec.Compare(a.Key, b.Key) })
 	return out, nil
-}
-
-// page is the part of a list that we look at.
-type page struct {
-	Metadata metav1.ListMeta   `json:"metadata"`
-	Items    []json.RawMessage `json:"items"`
-}
-
-// list reads every object that a selector selects, and the revision of the list. A
-// stale list is one call whatever its size: the API server's cache does not page.
-func (t *table[K, V]) list(ctx context.Context, selector string, stale bool) (items []json.RawMessage, rev string, err error) {
-	limit, next := t.page, ""
-	for {
-		r := t.api.Get().Resource(t.resource)
-		if selector != "" {
-			r = r.Param("labelSelector", selector)
-		}
-		switch {
-		case stale:
-			r = r.Param("resourceVersion", "0")
-		case limit > 0:
-			r = r.Param("limit", strconv.Itoa(limit))
-			if next != "" {
-				r = r.Param("continue", next)
-			}
-		}
-		raw, err := call(ctx, r, false)
-		if apierrors.IsResourceExpired(err) && next != "" {
-			items, limit, next = nil, 0, "" // the pages' revision is compacted: all at once
-			continue
-		}
-		if err != nil {
-			return nil, "", err
-		}
-		var p page
-		if err := json.Unmarshal(raw, &p); err != nil {
-			return nil, "", fmt.Errorf("answer: %w", err)
-		}
-		items = append(items, p.Items...)
-		if next = p.Metadata.Continue; next == "" {
-			return items, p.Metadata.ResourceVersion, nil
-		}
-	}
 }
 
 // Create implements datastore.Table.

@@ -57,7 +57,7 @@ func (w *watch[K, V]) send(kind datastore.ChangeKind, e datastore.Entry[K, V]) e
 
 // start yields what is there.
 func (w *watch[K, V]) start(ctx context.Context) error {
-	items, rev, err := w.list(ctx, "", false)
+	items, rev, err := w.list(ctx, w.resource, "", false, nil)
 	if err != nil {
 		return w.failed(verbList, "", err)
 	}

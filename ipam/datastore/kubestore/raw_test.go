@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubestore
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/datastore/v1alpha1"
+)
+
+// Raw has every object, also those that cannot be read, page by page.
+func TestRaw(t *testing.T) {
+	s, f := serve(t, func(n int, w http.ResponseWriter, _ *http.Request) {
+		if n == 0 {
+			fmt.Fprint(w, list("7", "more", handle("a", "1"), `{"metadata":{"name":"b"},"spec":{}}`))
+			return
+		}
+		fmt.Fprint(w, list("7", "", handle("c", "1")))
+	})
+	var seen []int
+	got, err := s.Raw(t.Context(), v1alpha1.KindHandle, func(n int) { seen = append(seen, n) })
+	if err != nil || len(got) != 3 || !strings.Contains(string(got[1]), `"spec":{}`) {
+		t.Errorf("raw: %s, %v", got, err)
+	}
+	if !slices.Equal(seen, []int{2, 3}) {
+		t.Errorf("progress %v", seen)
+	}
+	if want := []string{"GET ipamhandles?limit=2", "GET ipamhandles?continue=more&limit=2"}; !slices.Equal(f.made(), want) {
+		t.Errorf("calls %q", f.made())
+	}
+	if _, err := s.Raw(t.Context(), "Pod", nil); err == nil {
+		t.Error("a kind that is not ours is listed")
+	}
+}
+
+// A dry run marks every write, and nothing else.
+func TestDryRun(t *testing.T) {
+	_, f := serve(t, func(n int, w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, handle("a", fmt.Sprint(n)))
+	})
+	s, err := New(DryRun(&rest.Config{Host: f.url}), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	table := s.Store().Handles
+	e, err := table.Get(t.Context(), "a")
+	for _, call := range []func() error{
+		func() error { _, err := table.Create(t.Context(), block.HandleID("a"), datastore.Handle{}); return err },
+		func() error { _, err := table.Update(t.Context(), e); return err },
+		func() error { return table.Delete(t.Context(), e) },
+	} {
+		if err == nil {
+			err = call()
+		}
+	}
+	want := []string{"GET ipamhandles/a", "POST ipamhandles?dryRun=All", "PUT ipamhandles/a?dryRun=All", "DELETE ipamhandles/a?dryRun=All"}
+	if err != nil || !slices.Equal(f.made(), want) {
+		t.Errorf("calls %q, %v; want %q", f.made(), err, want)
+	}
+}
