@@ -5,11 +5,14 @@ package node
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/allod/allod/agent/kube"
 	"github.com/allod/allod/cni/agentapi"
+	"github.com/allod/allod/cni/plugin"
 	"github.com/allod/allod/ipam"
 )
 
@@ -189,5 +192,21 @@ func TestRefusing(t *testing.T) {
 	left, err := ipam.New(mem.Store(), ipam.Options{}).IPsByHandle(t.Context(), ipam.SandboxHandle("net", "c1"), "")
 	if err != nil || len(left) != 0 {
 		t.Errorf("DEL left %v, %v", left, err)
+	}
+}
+
+// A kubeconfig that is not there, or holds no kubeconfig, may be written in a moment.
+func TestUnusableKubeconfig(t *testing.T) {
+	garbled := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(garbled, []byte("s3cr3t"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, says := range map[string]string{garbled: "no kubeconfig", garbled + ".none": "not found"} {
+		c := plugin.Conf{LockFile: garbled + ".lock", Datastore: plugin.Datastore{Type: plugin.StoreKubernetes, Kubeconfig: path}}
+		_, err := DirectMode{}.Backend(t.Context(), c)
+		e := agentapi.AsError(err)
+		if e == nil || e.Code != agentapi.CodeTryAgain || !strings.Contains(e.Error(), says) || strings.Contains(e.Error(), "s3cr3t") {
+			t.Errorf("got %v; want code 11 that says %q and quotes nothing", err, says)
+		}
 	}
 }

@@ -208,6 +208,10 @@ func TestGCRequest(t *testing.T) {
 
 // An answer that is not what was asked for gives no interface an address.
 func TestAnswers(t *testing.T) {
+	as := func(r agentapi.AddReply, a agentapi.Asked) agentapi.AddReply {
+		r.Asked = &a
+		return r
+	}
 	reply := func(list ...string) (r agentapi.AddReply) {
 		for _, a := range addrs(list...) {
 			r.Addresses = append(r.Addresses, agentapi.Address{Addr: a})
@@ -219,12 +223,15 @@ func TestAnswers(t *testing.T) {
 		a    agentapi.AddReply
 		says string
 	}{
-		"as asked":        {agentapi.AddRequest{Num4: 1, Num6: 1}, reply("10.0.0.1", "fd00::1"), ""},
-		"nothing":         {agentapi.AddRequest{Num4: 1}, reply(), "0 IPv4 and 0 IPv6"},
-		"another family":  {agentapi.AddRequest{Num4: 1}, reply("fd00::1"), "0 IPv4 and 1 IPv6"},
-		"too many":        {agentapi.AddRequest{Num4: 1}, reply("10.0.0.1", "10.0.0.2"), "2 IPv4"},
-		"twice":           {agentapi.AddRequest{Num4: 2}, reply("10.0.0.1", "10.0.0.1"), "10.0.0.1 twice"},
-		"not the address": {agentapi.AddRequest{Num4: 1, Addrs: addrs("10.0.0.9")}, reply("10.0.0.1"), "lacks 10.0.0.9"},
+		"as asked":       {agentapi.AddRequest{Num4: 1, Num6: 1}, reply("10.0.0.1", "fd00::1"), ""},
+		"nothing":        {agentapi.AddRequest{Num4: 1}, reply(), "0 IPv4 and 0 IPv6"},
+		"another family": {agentapi.AddRequest{Num4: 1}, reply("fd00::1"), "0 IPv4 and 1 IPv6"},
+		"too many":       {agentapi.AddRequest{Num4: 1}, reply("10.0.0.1", "10.0.0.2"), "2 IPv4"},
+		"twice":          {agentapi.AddRequest{Num4: 2}, reply("10.0.0.1", "10.0.0.1"), "10.0.0.1 twice"},
+		// Annotations of the pod may have made it another request (Asked).
+		"another family, as the pod asked": {agentapi.AddRequest{Num4: 1}, as(reply("fd00::1"), agentapi.Asked{Num6: 1}), ""},
+		"not what the pod asked":           {agentapi.AddRequest{Num4: 1}, as(reply("10.0.0.1"), agentapi.Asked{Num4: 1, Addrs: addrs("10.0.0.9")}), "lacks 10.0.0.9"},
+		"not the address":                  {agentapi.AddRequest{Num4: 1, Addrs: addrs("10.0.0.9")}, reply("10.0.0.1"), "lacks 10.0.0.9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := answers(c.r, c.a)

@@ -32,7 +32,6 @@ func TestConfigRefused(t *testing.T) {
 		{"mask block with a fixed gateway", fixed, object{"mask": "block"}, ptp, []string{"mask", "block", "gateway", "default-v4"}},
 		{"unknown field", fixed, object{"maks": "pool"}, nil, []string{"ipam.", "maks"}},
 		{"unknown field of datastore", fixed, object{"datastore": object{"type": "bolt", "file": "x"}}, nil, []string{"ipam.datastore", "file"}},
-		{"datastore kubernetes", fixed, object{"datastore": object{"type": "kubernetes"}}, nil, []string{"ipam.datastore.type", "kubernetes"}},
 		{"datastore of no kind", fixed, object{"datastore": object{"type": "etcd"}}, nil, []string{"ipam.datastore.type", "etcd"}},
 		{"no such mask", fixed, object{"mask": "net"}, nil, []string{"ipam.mask", "net"}},
 		{"no such family", fixed, object{"families": []string{"IPv5"}}, nil, []string{"ipam.families", "IPv5"}},
