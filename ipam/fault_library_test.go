@@ -17,7 +17,7 @@ import (
 var windowsHost = block.HostReserved{StartOfBlock: 2, EndOfBlock: 1}
 
 func libraryScenarios() []scenario {
-	return slices.Concat(reservedScenarios(), ownerScenarios(), claimScenarios(), collectScenarios(), countScenarios())
+	return slices.Concat(reservedScenarios(), ownerScenarios(), claimScenarios(), collectScenarios(), countScenarios(), poolScenarios())
 }
 
 // reserved returns how many ordinals of all blocks are reserved.

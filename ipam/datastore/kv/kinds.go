@@ -23,13 +23,13 @@ func blockKind(e *engine) kind[netip.Prefix, block.Block] {
 			if old != nil && old.Writable() != nil {
 				return old.Writable()
 			}
-			if changed == nil {
+			if changed == nil || e.later {
 				return nil
 			}
 			return e.settle(tx, o, old, *changed)
 		},
 		after: func(tx Tx, k netip.Prefix, old, changed *block.Block) error {
-			if old != nil && changed != nil {
+			if old != nil && changed != nil || e.later {
 				return nil
 			}
 			return e.readmitFor(tx, k)
@@ -41,7 +41,7 @@ func affinityKind(e *engine) kind[datastore.AffinityKey, datastore.Affinity] {
 	return kind[datastore.AffinityKey, datastore.Affinity]{
 		table: Affinities, Codec: codec.Affinities(),
 		after: func(tx Tx, k datastore.AffinityKey, old, changed *datastore.Affinity) error {
-			if old != nil && changed != nil {
+			if old != nil && changed != nil || e.later {
 				return nil
 			}
 			return e.readmitFor(tx, k.CIDR)
@@ -54,6 +54,9 @@ func handleKind() kind[block.HandleID, datastore.Handle] {
 }
 
 func poolKind(e *engine) kind[string, pool.Pool] {
+	if e.later {
+		return kind[string, pool.Pool]{table: Pools, Codec: codec.Pools(), change: e.changeLater}
+	}
 	return kind[string, pool.Pool]{table: Pools, Codec: codec.Pools(), change: e.changePool, after: e.afterPool}
 }
 
@@ -61,6 +64,9 @@ func reservationKind(e *engine) kind[string, pool.Reservation] {
 	return kind[string, pool.Reservation]{
 		table: Reservations, Codec: codec.Reservations(),
 		after: func(tx Tx, _ string, old, changed *pool.Reservation) error {
+			if e.later {
+				return nil
+			}
 			var cidrs []netip.Prefix
 			for _, r := range []*pool.Reservation{old, changed} {
 				if r != nil {

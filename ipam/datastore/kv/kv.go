@@ -80,6 +80,10 @@ type Options struct {
 	Clock clock.PassiveClock
 	// NewUID returns a UID that was never used before. nil means a random one.
 	NewUID func() string
+	// AdmitLater has the tables behave as an API server's: a write decides nothing but
+	// its own object. Admission is PoolStatus's, a pool with a finalizer is deleted in
+	// two steps, and labels are what their writer made them. For simulation.
+	AdmitLater bool
 }
 
 // ErrRestored ends a watch when the database is at an earlier revision than the
@@ -91,14 +95,14 @@ var ErrPoolInUse = errors.New("pool is in use")
 
 // New returns the tables over db.
 func New(db DB, o Options) datastore.Store {
-	e := &engine{db: db, clock: o.Clock, newUID: o.NewUID}
+	e := &engine{db: db, clock: o.Clock, newUID: o.NewUID, later: o.AdmitLater}
 	if e.clock == nil {
 		e.clock = clock.RealClock{}
 	}
 	if e.newUID == nil {
 		e.newUID = randomUID
 	}
-	return datastore.Store{
+	s := datastore.Store{
 		Blocks:       &table[netip.Prefix, block.Block]{engine: e, kind: blockKind(e)},
 		Affinities:   &table[datastore.AffinityKey, datastore.Affinity]{engine: e, kind: affinityKind(e)},
 		Handles:      &table[block.HandleID, datastore.Handle]{engine: e, kind: handleKind()},
@@ -106,12 +110,18 @@ func New(db DB, o Options) datastore.Store {
 		Reservations: &table[string, pool.Reservation]{engine: e, kind: reservationKind(e)},
 		Config:       &table[string, datastore.Config]{engine: e, kind: configKind()},
 	}
+	if o.AdmitLater {
+		pools := laterPools{&table[string, pool.Pool]{engine: e, kind: poolKind(e)}}
+		s.Pools, s.PoolStatus = pools, pools.status
+	}
+	return s
 }
 
 type engine struct {
 	db     DB
 	clock  clock.PassiveClock
 	newUID func() string
+	later  bool // see Options.AdmitLater
 }
 
 // now has the precision that objects carry.

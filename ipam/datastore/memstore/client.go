@@ -23,16 +23,25 @@ func (s *Store) Client(name string) (datastore.Store, *Faults) {
 		watches: map[int]context.CancelCauseFunc{},
 	}
 	c := client{store: s, faults: f, name: name}
-	return datastore.Store{
+	pools := wrap(c, kv.Pools, func(d datastore.Store) datastore.Table[string, pool.Pool] { return d.Pools })
+	out := datastore.Store{
 		Blocks: wrap(c, kv.Blocks, func(d datastore.Store) datastore.Table[netip.Prefix, block.Block] { return d.Blocks }),
 		Affinities: wrap(c, kv.Affinities, func(d datastore.Store) datastore.Table[datastore.AffinityKey, datastore.Affinity] {
 			return d.Affinities
 		}),
 		Handles:      wrap(c, kv.Handles, func(d datastore.Store) datastore.Table[block.HandleID, datastore.Handle] { return d.Handles }),
-		Pools:        wrap(c, kv.Pools, func(d datastore.Store) datastore.Table[string, pool.Pool] { return d.Pools }),
+		Pools:        pools,
 		Reservations: wrap(c, kv.Reservations, func(d datastore.Store) datastore.Table[string, pool.Reservation] { return d.Reservations }),
 		Config:       wrap(c, kv.Config, func(d datastore.Store) datastore.Table[string, datastore.Config] { return d.Config }),
-	}, f
+	}
+	if store := s.plain.PoolStatus; store != nil {
+		out.PoolStatus = func(ctx context.Context, e datastore.Entry[string, pool.Pool]) (datastore.Entry[string, pool.Pool], error) {
+			return pools.write(ctx, Update, e.Key,
+				func(ctx context.Context) (datastore.Entry[string, pool.Pool], error) { return store(ctx, e) },
+				func() error { return pools.rival(ctx, e.Key) })
+		}
+	}
+	return out, f
 }
 
 type client struct {
@@ -49,7 +58,7 @@ type faulty[K comparable, V any] struct {
 	inner datastore.Table[K, V]
 }
 
-func wrap[K comparable, V any](c client, table string, pick func(datastore.Store) datastore.Table[K, V]) datastore.Table[K, V] {
+func wrap[K comparable, V any](c client, table string, pick func(datastore.Store) datastore.Table[K, V]) *faulty[K, V] {
 	return &faulty[K, V]{client: c, table: table, pick: pick, inner: pick(c.store.plain)}
 }
 

@@ -28,6 +28,8 @@ type Options struct {
 	NewUID func() string      // nil means random
 	// History is how many revisions stale answers can go back. 0 means 64.
 	History int
+	// AdmitLater has the tables behave as an API server's, see [kv.Options].
+	AdmitLater bool
 }
 
 // Store is a database in memory. Safe for concurrent use.
@@ -67,7 +69,7 @@ func New(o Options) *Store {
 }
 
 func (s *Store) over(db kv.DB) datastore.Store {
-	return kv.New(db, kv.Options{Clock: s.options.Clock, NewUID: s.options.NewUID})
+	return kv.New(db, kv.Options{Clock: s.options.Clock, NewUID: s.options.NewUID, AdmitLater: s.options.AdmitLater})
 }
 
 // Store returns the tables without any faults.

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/allod/allod/ipam/block"
+	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/pool"
+)
+
+type poolEntry = datastore.Entry[string, pool.Pool]
+
+// maxJudgements is how often ReconcilePools looks again because pools have changed since
+// it looked.
+const maxJudgements = 5
+
+// statusTable is the pools of a store as admission writes them.
+type statusTable struct {
+	datastore.Table[string, pool.Pool]
+	store func(context.Context, poolEntry) (poolEntry, error)
+}
+
+// Update implements datastore.Table.
+func (t statusTable) Update(ctx context.Context, e poolEntry) (poolEntry, error) {
+	return t.store(ctx, e)
+}
+
+// ReconcilePools decides the admission of every pool (pool.Admit) and stores what has
+// changed, for stores that do not do it with each write. A pool being deleted loses
+// its finalizer, and so goes, once no block and no claim, pending ones too, is of it.
+//
+// Everything is read consistently, pools first: a claim is written before its pool is
+// read live, so one that these lists miss finds the pool deleting or not admitted and
+// gives up. After a write the pools are read again: of two that are created at one
+// moment, under the eyes of two callers, whoever writes second sees the other. All
+// pools are tried; the error joins what failed (case R14). It returns the pools as
+// they are left; several callers at once do no harm.
+func (c *Client) ReconcilePools(ctx context.Context) ([]pool.Pool, error) {
+	for range maxJudgements {
+		r, err := c.readAdmission(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if c.store.PoolStatus == nil {
+			return r.pools(), nil
+		}
+		wrote, again, err := c.storeAdmission(ctx, r)
+		if err != nil {
+			return r.pools(), err
+		}
+		if !wrote && !again {
+			return r.pools(), nil
+		}
+	}
+	return nil, fmt.Errorf("admission of IP pools: they changed %d times while it was decided: %w", maxJudgements, ErrContention)
+}
+
+// admission is what the decision about pools depends on.
+type admission struct {
+	entries []poolEntry
+	cidrs   []netip.Prefix // of blocks and claims
+	used    map[string]bool
+}
+
+func (r *admission) pools() []pool.Pool {
+	out := make([]pool.Pool, len(r.entries))
+	for i, e := range r.entries {
+		out[i] = e.Value
+	}
+	return out
+}
+
+// use notes a block or a claim; one that names no pool is of those around it.
+func (r *admission) use(name string, cidr netip.Prefix) {
+	r.cidrs = append(r.cidrs, cidr)
+	if name != "" {
+		r.used[name] = true
+		return
+	}
+	for _, e := range r.entries {
+		if e.Value.Spec.CIDR.Overlaps(cidr) {
+			r.used[e.Key] = true
+		}
+	}
+}
+
+// readAdmission lists pools, claims and blocks, in this order.
+func (c *Client) readAdmission(ctx context.Context) (*admission, error) {
+	r := &admission{used: map[string]bool{}}
+	var err error
+	if r.entries, err = c.store.Pools.List(ctx, datastore.Query{}); err != nil {
+		return nil, fmt.Errorf("list IP pools: %w", err)
+	}
+	claims, err := c.store.Affinities.List(ctx, datastore.Query{})
+	if err != nil {
+		return nil, fmt.Errorf("list affinities: %w", err)
+	}
+	for _, e := range claims {
+		r.use(e.Value.Pool, e.Key.CIDR)
+	}
+	blocks, err := c.store.Blocks.List(ctx, datastore.Query{})
+	if err != nil {
+		return nil, fmt.Errorf("list blocks: %w", err)
+	}
+	for _, e := range blocks {
+		r.use(e.Value.Pool, e.Key)
+	}
+	slices.SortFunc(r.cidrs, netip.Prefix.Compare)
+	r.cidrs = slices.Compact(r.cidrs)
+	return r, nil
+}
+
+// decide returns the status that each pool of r should have.
+func (r *admission) decide() []pool.Status {
+	out := make([]pool.Status, len(r.entries))
+	for i, p := range pool.Admit(r.pools(), r.cidrs) {
+		out[i] = p.Status
+		if p.Deleting && !r.used[p.Name] {
+			out[i].Finalizer = false
+		}
+	}
+	return out
+}
+
+// storeAdmission writes what is not as decided. again: a pool is no longer what was
+// judged, so the decision is void.
+func (c *Client) storeAdmission(ctx context.Context, r *admission) (wrote, again bool, err error) {
+	table := statusTable{c.store.Pools, c.store.PoolStatus}
+	var errs []error
+	for i, want := range r.decide() {
+		seen := r.entries[i]
+		if seen.Value.Status == want {
+			continue
+		}
+		if ctx.Err() != nil {
+			return wrote, again, errors.Join(append(errs, context.Cause(ctx))...)
+		}
+		_, err := update(ctx, c.backoff, table, seen.Key, &seen, func(e poolEntry) (pool.Pool, bool, error) {
+			if !sameJudged(e, seen) {
+				return e.Value, false, ErrStale
+			}
+			next := e.Value
+			next.Status = want
+			return next, e.Value.Status != want, nil
+		})
+		switch {
+		case err == nil:
+			wrote = true
+		case errors.Is(err, datastore.ErrNotFound), errors.Is(err, ErrStale):
+			again = true
+		default:
+			errs = append(errs, fmt.Errorf("admission of IP pool %s (%s): %w", seen.Key, cmp.Or(want.Reason, "none"), err))
+		}
+	}
+	return wrote, again, errors.Join(errs...)
+}
+
+// sameJudged reports whether two readings of a pool are alike in what admission goes by.
+func sameJudged(a, b poolEntry) bool {
+	return a.UID == b.UID && a.Value.Generation == b.Value.Generation && a.Value.Deleting == b.Value.Deleting
+}
+
+// RelabelBlocks computes the labels of the blocks that share an address with one of
+// the CIDRs anew, for stores that do not do it when a reservation, a gateway or a pool
+// changes: what may be handed out of such a block is another now (INV-13). Only what
+// differs is written, and only blocks of pools that reach into the CIDRs are read
+// (INV-16). A block of a newer format is left to the version that wrote it. All are
+// tried; the error joins what failed (case R14). It returns the blocks it wrote.
+func (c *Client) RelabelBlocks(ctx context.Context, within []netip.Prefix) ([]netip.Prefix, error) {
+	if len(within) == 0 {
+		return nil, nil
+	}
+	v, err := c.viewOf(ctx, datastore.Query{})
+	if err != nil {
+		return nil, err
+	}
+	concerned := func(cidr netip.Prefix) bool { return slices.ContainsFunc(within, cidr.Overlaps) }
+	var wrote []netip.Prefix
+	var errs []error
+	for _, p := range v.pools {
+		if !concerned(p.Spec.CIDR) {
+			continue
+		}
+		blocks, err := c.store.Blocks.List(ctx, datastore.Query{Pool: p.Name})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("list blocks of IP pool %s: %w", p.Name, err))
+			continue
+		}
+		for _, e := range blocks {
+			if !concerned(e.Key) {
+				continue
+			}
+			if ctx.Err() != nil {
+				return wrote, errors.Join(append(errs, context.Cause(ctx))...)
+			}
+			done, err := c.relabelBlock(ctx, v, p, e)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("label block %s: %w", e.Key, err))
+			} else if done {
+				wrote = append(wrote, e.Key)
+			}
+		}
+	}
+	return wrote, errors.Join(errs...)
+}
+
+// relabelBlock reports whether the labels of a block of p had to be written.
+func (c *Client) relabelBlock(ctx context.Context, v *view, p pool.Pool, seen blockEntry) (wrote bool, err error) {
+	_, err = update(ctx, c.backoff, c.store.Blocks, seen.Key, &seen, func(e blockEntry) (block.Block, bool, error) {
+		next := v.label(e.Value, p)
+		wrote = e.Value.Pool == p.Name && next.Space != e.Value.Space && e.Value.Writable() == nil
+		return next, wrote, nil
+	})
+	if errors.Is(err, datastore.ErrNotFound) {
+		return false, nil
+	}
+	return wrote && err == nil, err
+}
