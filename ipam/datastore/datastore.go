@@ -90,7 +90,8 @@ type Table[K comparable, V any] interface {
 	// what else was to be written at e.Rev can no longer land (INV-7).
 	Update(ctx context.Context, e Entry[K, V]) (Entry[K, V], error)
 	// Delete removes the object on the same preconditions as Update. ErrConflict,
-	// ErrNotFound.
+	// ErrNotFound. nil says that it is gone, or, of a pool, that it goes when its
+	// admission is over; an object that somebody else holds stays: an error that says who.
 	Delete(ctx context.Context, e Entry[K, V]) error
 	// Watch yields every present entry as a Put, then one Synced, then each
 	// change until ctx ends or the sequence yields an error; the consumer then

@@ -35,6 +35,10 @@ type Codec[K comparable, V any] struct {
 	// Writable says why a stored object with this value must not be written or
 	// deleted: a refusal. nil for kinds without such objects.
 	Writable func(V) error
+	// Grows is a number that goes up whenever a value gives something away: what is
+	// written over an object that is being deleted must not raise it. nil for kinds
+	// that give nothing away.
+	Grows func(V) uint64
 }
 
 // Blocks is the codec of blocks. A block of a newer format is read, never written.
@@ -57,6 +61,7 @@ func Blocks() Codec[netip.Prefix, block.Block] {
 			return b.CIDR, b, &o, err
 		},
 		Writable: func(b block.Block) error { return datastore.Refused(b.Writable()) },
+		Grows:    func(b block.Block) uint64 { return b.Seq }, // INV-15
 	}
 }
 

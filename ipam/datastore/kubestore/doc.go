@@ -19,9 +19,17 @@
 // drops fields of a spec that its CRD does not have; of blocks it keeps all.) An API
 // server does not write an object that has not changed, which would leave a late
 // request of the same revision its chance (INV-7): then the PUT is repeated with an
-// annotation. PoolStatus is a PATCH of the finalizer and one of the condition, with the
-// same preconditions. Delete is a DELETE with the same preconditions. An object that another
-// writer gave a finalizer stays, deleting, until that one is done.
+// annotation. PoolStatus is a PATCH of the finalizer and one of the condition, and Delete
+// a DELETE, with the same preconditions.
+//
+// # Deleting
+//
+// An object to which another writer gave a finalizer stays, marked as deleted, until
+// that one is done. Delete then is an error that names the finalizer, no success and no
+// absence: reads still find the object, its name is taken, and asking again gives the
+// same error. A pool with no finalizer but ours is deleted when admission lets it go. A
+// block that is marked takes releases and nothing else: what would be given out of it
+// would vanish with it (INV-1), so that an update with a higher sequence is refused.
 //
 // # What cannot be read
 //

@@ -27,6 +27,9 @@ type origin struct {
 	annotations map[string]string
 	spec        fields // those this version does not know
 	refusal     error  // why the object must not be written
+	deleting    bool   // deletion has been asked for
+	holders     []string
+	grown       uint64 // see codec.Codec.Grows
 }
 
 // written are the fields of metadata that an update sets anew or the API server
@@ -46,6 +49,8 @@ func originOf(raw []byte, o metav1.Object, known map[string]bool) (*origin, erro
 		top:         top,
 		labels:      v1alpha1.Adopt(nil, o.GetLabels()),
 		annotations: v1alpha1.Adopt(nil, o.GetAnnotations()),
+		deleting:    o.GetDeletionTimestamp() != nil,
+		holders:     o.GetFinalizers(),
 	}
 	if err := json.Unmarshal(top["metadata"], &out.meta); err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)

@@ -61,6 +61,9 @@ func (t *table[K, V]) entry(raw []byte) (datastore.Entry[K, V], error) {
 	if t.codec.Writable != nil {
 		from.refusal = t.codec.Writable(v)
 	}
+	if t.codec.Grows != nil {
+		from.grown = t.codec.Grows(v)
+	}
 	return datastore.Entry[K, V]{Key: k, Value: v, Rev: datastore.Rev(o.GetResourceVersion()), UID: string(o.GetUID()), Origin: from}, nil
 }
 
@@ -160,6 +163,8 @@ func (t *table[K, V]) Update(ctx context.Context, e datastore.Entry[K, V]) (data
 		err = from.refusal
 	case e.Rev == "" || e.UID == "":
 		err = datastore.ErrConflict // an API server takes either for "any"
+	default:
+		err = t.lost(from, o.GetName(), v)
 	}
 	if err != nil {
 		return datastore.Entry[K, V]{}, fmt.Errorf("%s %s: %w", t.codec.Kind, o.GetName(), err)
@@ -204,6 +209,9 @@ func (t *table[K, V]) Delete(ctx context.Context, e datastore.Entry[K, V]) error
 	if err != nil {
 		return err
 	}
-	_, err = call(ctx, t.api.Delete().Resource(t.resource).Name(name).Body(body), true)
-	return t.failed(verbDelete, name, err)
+	answer, err := call(ctx, t.api.Delete().Resource(t.resource).Name(name).Body(body), true)
+	if err != nil {
+		return t.failed(verbDelete, name, err)
+	}
+	return t.stays(name, answer)
 }
