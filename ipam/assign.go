@@ -325,7 +325,7 @@ func (s *search) took(t *taking, e blockEntry, err error) error {
 // record keeps what t took, or what has to be fenced because nobody knows.
 func (a *assigner) record(t *taking, e blockEntry, err error) error {
 	if err != nil {
-		if errors.Is(err, ErrUnknownOutcome) {
+		if errors.Is(err, ErrUnknownOutcome) && len(t.tried) > 0 { // else it was of the affinity
 			a.unsure = append(a.unsure, t)
 		}
 		return err

@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,10 +73,10 @@ func update[K comparable, V any](
 		if e == nil {
 			got, err := t.Get(ctx, key)
 			switch {
-			case err != nil && lost != nil && !errors.Is(err, datastore.ErrNotFound):
-				return got, &unknownWrite{cause: errors.Join(lost, err)}
-			case err != nil:
+			case errors.Is(err, datastore.ErrNotFound):
 				return got, err
+			case err != nil:
+				return got, afterLost(lost, err)
 			}
 			e = &got
 		}
@@ -94,10 +95,7 @@ func update[K comparable, V any](
 		case errors.Is(err, datastore.ErrNotFound):
 			return *e, err
 		case errors.Is(err, datastore.ErrRefused):
-			if lost != nil {
-				return *e, &unknownWrite{cause: errors.Join(lost, err)}
-			}
-			return *e, err
+			return *e, afterLost(lost, err)
 		case errors.Is(err, datastore.ErrConflict):
 			// Someone else wrote: a lost write of ours is there or never will be.
 			lost = nil
@@ -109,10 +107,7 @@ func update[K comparable, V any](
 		}
 		e = nil
 		if err := b.pause(ctx, attempt); err != nil {
-			if lost != nil {
-				return datastore.Entry[K, V]{}, &unknownWrite{cause: errors.Join(lost, err)}
-			}
-			return datastore.Entry[K, V]{}, err
+			return datastore.Entry[K, V]{}, afterLost(lost, err)
 		}
 	}
 	if lost != nil {
@@ -121,21 +116,34 @@ func update[K comparable, V any](
 	return datastore.Entry[K, V]{}, fmt.Errorf("%v after %d attempts: %w", key, maxAttempts, ErrContention)
 }
 
+// afterLost is err after a write of unknown outcome, if there was one.
+func afterLost(lost, err error) error {
+	if lost == nil {
+		return err
+	}
+	return &unknownWrite{cause: errors.Join(lost, err)}
+}
+
 // ensure makes an object what fn wants, whether it is there or not: it updates
 // what exists and creates what does not, beginning with the update when there is a
-// hint. Two attempts are for a rival that creates or deletes in between.
+// hint. Two attempts are for a rival that creates or deletes in between. A create
+// that is refused is not tried again: after a lost one it is only seen whether that
+// has landed.
 func ensure[K comparable, V any](
 	ctx context.Context, b backoff, t datastore.Table[K, V], key K, hint *datastore.Entry[K, V], initial V, fn change[K, V],
 ) (datastore.Entry[K, V], error) {
 	var lost error
 	for range 3 {
+		var refused error
 		if hint == nil {
 			e, err := t.Create(ctx, key, initial)
 			switch {
 			case err == nil:
 				return e, nil
-			case lost == nil && errors.Is(err, datastore.ErrRefused):
+			case errors.Is(err, datastore.ErrRefused) && lost == nil:
 				return e, err
+			case errors.Is(err, datastore.ErrRefused):
+				refused = err
 			case !definite(err):
 				lost = err // it may be there: reading tells, creating again fences
 			}
@@ -145,8 +153,8 @@ func ensure[K comparable, V any](
 		switch {
 		case err == nil:
 			return e, nil
-		case !errors.Is(err, datastore.ErrNotFound):
-			return e, errors.Join(lost, err)
+		case refused != nil || !errors.Is(err, datastore.ErrNotFound):
+			return e, afterLost(lost, cmp.Or(refused, err))
 		}
 	}
 	if lost != nil {

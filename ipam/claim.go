@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -222,7 +223,7 @@ func (s *search) claimWith(ctx context.Context, t *taking, seen *blockEntry) (e 
 // written, and only where one more claim could be too many.
 func (s *search) withinLimit(ctx context.Context, cidr netip.Prefix) error {
 	limit, used := s.cap(cidr)
-	if used+1 < limit {
+	if used+1 < limit || len(s.sel.Pools) == 0 { // ClaimAffinity selects none: no limit
 		return nil
 	}
 	mine, err := s.c.store.Affinities.List(ctx, datastore.Query{Owner: s.host.affinity()})
@@ -310,13 +311,16 @@ func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affi
 	t.tried, t.seq = append(t.tried, got), max(t.seq, b.Seq)
 	var lost error
 	for range 3 {
+		var refused error
 		e, err := a.c.store.Blocks.Create(ctx, t.cidr, b)
 		switch {
 		case err == nil:
 			t.planned = got
 			return e, nil
-		case lost == nil && errors.Is(err, datastore.ErrRefused):
+		case errors.Is(err, datastore.ErrRefused) && lost == nil:
 			return blockEntry{}, err
+		case errors.Is(err, datastore.ErrRefused):
+			refused = err // all that is left is to see whether the lost one has landed
 		case !definite(err):
 			lost = err
 		}
@@ -324,11 +328,8 @@ func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affi
 		switch {
 		case err == nil:
 			return e, nil
-		case errors.Is(err, datastore.ErrNotFound):
-		case lost != nil:
-			return e, &unknownWrite{cause: errors.Join(lost, err)}
-		default:
-			return e, err
+		case refused != nil || !errors.Is(err, datastore.ErrNotFound):
+			return e, afterLost(lost, cmp.Or(refused, err))
 		}
 	}
 	if lost != nil {

@@ -207,7 +207,7 @@ func (c *Client) ReleaseHostAffinities(ctx context.Context, host string, mustBeE
 // or CIDR, whoever has it. Blocks in use stay, without an owner; those that nobody
 // uses are deleted. All are tried; the error joins what failed (case R14). ErrNoPool.
 func (c *Client) ReleasePoolAffinities(ctx context.Context, name string) error {
-	v, err := c.view(ctx)
+	v, err := c.viewOf(ctx, datastore.Query{}) // not in a list of the past is not absent (INV-10)
 	if err != nil {
 		return err
 	}

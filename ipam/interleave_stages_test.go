@@ -3,7 +3,9 @@
 package ipam
 
 import (
+	"errors"
 	"fmt"
+	"math/big"
 	"net/netip"
 	"time"
 
@@ -17,6 +19,7 @@ func stages() []stage {
 		"attach a", "attach a'", "attach b", "detach a", "release a", "release a empty", "release b empty",
 		"given a", "assign b", "gc a", "edit pool", "disable pool", "delete pool", "reserve", "unreserve",
 		"ensure a", "claim b", "release all a", "release pool", "collect",
+		"auto b", "free handle a", "free addresses a", "change owner a", "windows c", "look",
 	}
 	settings := func(set func(*datastore.Config)) func(*play) {
 		return func(p *play) { p.config(set) }
@@ -90,6 +93,49 @@ func (p *play) free() netip.Addr {
 	}
 	p.t.Fatal("no address is free")
 	return netip.Addr{}
+}
+
+// look reads all that can be read of the first address of the pool; each answer must
+// make sense by itself (INV-12, INV-13).
+func (p *play) look(c *Client, _ string) error {
+	a := netip.MustParseAddr("10.0.0.1")
+	at, err := c.AssignmentAttributes(p.t.Context(), a)
+	if errors.Is(err, ErrNotInPool) {
+		return err
+	}
+	if err != nil && !errors.Is(err, ErrNotAllocated) {
+		return fmt.Errorf("attributes: %w", err)
+	}
+	if err == nil && at.State == block.Allocated && (at.Handle == "" || !at.Block.Contains(a)) {
+		return fmt.Errorf("attributes are %+v", at)
+	}
+	used, err := c.Utilization(p.t.Context())
+	if err != nil {
+		return err
+	}
+	for _, u := range used.Pools {
+		sum := new(big.Int)
+		for _, n := range []*big.Int{u.Allocated, u.Cooling, u.Reserved, u.Available} {
+			sum.Add(sum, n)
+		}
+		if sum.Cmp(u.Capacity) != 0 {
+			return fmt.Errorf("pool %s does not add up: %+v", u.Name, u.Usage)
+		}
+	}
+	if _, err := c.IPsByHandle(p.t.Context(), SandboxHandle("net", "a0"), ""); err != nil {
+		return err
+	}
+	if _, err := c.AttachmentIPs(p.t.Context(), pod("", "", "a0").Attachment(), "node-a"); err != nil {
+		return err
+	}
+	if _, err := c.NumReservedIPsInCIDR(p.t.Context(), netip.MustParsePrefix("10.0.0.0/29")); err != nil {
+		return err
+	}
+	err = c.Ready(p.t.Context(), AutoAssignRequest{Num4: 1, Host: pool.Node{Name: "node-a"}, Use: pool.UseWorkload})
+	if errors.Is(err, ErrNoPool) { // to look is several operations: the pool may go in between
+		return ErrNotInPool
+	}
+	return err
 }
 
 func operations() []operation {
@@ -178,6 +224,56 @@ func operations() []operation {
 			}
 			return err
 		}},
+		{"auto b", func(p *play, c *Client, id string) error {
+			o := pod("node-b", id, id)
+			r := request(o, 1, 0).AutoAssignRequest
+			r.Handle, r.Type = SandboxHandle("net", id), block.Workload
+			got, err := c.AutoAssign(p.t.Context(), r)
+			if err == nil {
+				p.ledger[o.Attachment()] = addrs(got.All())
+			}
+			return err
+		}},
+		{"free handle a", func(p *play, c *Client, _ string) error {
+			_, err := c.ReleaseByHandle(p.t.Context(), SandboxHandle("net", "a0"), "")
+			if err == nil {
+				delete(p.ledger, pod("", "", "a0").Attachment())
+			}
+			return err
+		}},
+		{"free addresses a", func(p *play, c *Client, _ string) error {
+			key := pod("", "", "a0").Attachment()
+			var rs []Release
+			for _, a := range p.ledger[key] {
+				rs = append(rs, Release{Release: block.Release{Addr: a, Handle: SandboxHandle("net", "a0")}})
+			}
+			_, err := c.ReleaseIPs(p.t.Context(), rs)
+			if err == nil {
+				delete(p.ledger, key)
+			}
+			return err
+		}},
+		{"change owner a", func(p *play, c *Client, id string) error {
+			before, after := pod("node-a", "a0", "a0"), pod("node-a", id, id)
+			held := p.ledger[before.Attachment()]
+			if len(held) != 1 {
+				return errRefused
+			}
+			handle := SandboxHandle("net", id)
+			_, err := c.SetOwner(p.t.Context(), held[0], block.OwnerUpdate{Handle: &handle, Active: &after},
+				block.OwnerPrecondition{Active: &before, Alternate: &block.Owner{}})
+			if err == nil {
+				delete(p.ledger, before.Attachment())
+				p.ledger[after.Attachment()] = held
+			}
+			return err
+		}},
+		{"windows c", func(p *play, c *Client, _ string) error {
+			h := block.HostReserved{StartOfBlock: 1, EndOfBlock: 1}
+			_, err := c.EnsureBlock(p.t.Context(), EnsureBlockRequest{V4: true, Host: pool.Node{Name: "node-c"}, Reserved4: h})
+			return err
+		}},
+		{"look", (*play).look},
 		{"edit pool", change(func(q *pool.Pool) { q.Spec.NATOutgoing = !q.Spec.NATOutgoing })},
 		{"disable pool", change(func(q *pool.Pool) { q.Spec.Disabled = true })},
 		{"delete pool", func(p *play, _ *Client, _ string) error {

@@ -25,8 +25,8 @@ import (
 )
 
 // interleaveEvery thins out what is explored, and the race detector's build does so
-// further. All of it, a minute: go test ./ipam -run Interleavings -interleave.every=1
-var interleaveEvery = 3
+// further. All of it, minutes: go test ./ipam -run Interleavings -interleave.every=1
+var interleaveEvery = 4
 
 var interleaveFlag = flag.Int("interleave.every", 0, "explore every n-th pair of operations; 0: the default")
 
@@ -336,7 +336,7 @@ func class(err error) string {
 	}
 	for _, e := range []error{
 		ErrBlockLimit, ErrStrictAffinity, ErrExhausted, ErrNoPool, ErrAddressInUse, ErrAddressCooling, ErrNotInPool,
-		ErrReserved, ErrBlockNotEmpty, ErrContention, errRefused,
+		ErrReserved, ErrBlockNotEmpty, ErrStale, ErrNotAllocated, ErrContention, errRefused,
 	} {
 		if errors.Is(err, e) {
 			return e.Error()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/pool"
 )
 
 // IPsByHandle returns every address of a handle, in address order. A node narrows
@@ -43,6 +44,21 @@ func (c *Client) assignmentsWhere(
 	return out, nil
 }
 
+// blockOf returns the block that holds addr and the pool that contains it, and what
+// was read for it. That no pool does is not concluded from a list of the past
+// (INV-10).
+func (c *Client) blockOf(ctx context.Context, addr netip.Addr) (v *view, in pool.Pool, cidr netip.Prefix, err error) {
+	for _, q := range []datastore.Query{{MayBeStale: true}, {}} {
+		if v, err = c.viewOf(ctx, q); err != nil {
+			return nil, pool.Pool{}, netip.Prefix{}, err
+		}
+		if in, cidr, err = v.blockOf(addr); err == nil {
+			break
+		}
+	}
+	return v, in, cidr, err
+}
+
 // Attributes are what is recorded of one address.
 type Attributes struct {
 	block.Slot
@@ -53,11 +69,7 @@ type Attributes struct {
 // AssignmentAttributes returns who holds addr, or who last held it while it cools
 // down. ErrNotAllocated when it is free, ErrNotInPool when no pool contains it.
 func (c *Client) AssignmentAttributes(ctx context.Context, addr netip.Addr) (Attributes, error) {
-	v, err := c.view(ctx)
-	if err != nil {
-		return Attributes{}, err
-	}
-	_, cidr, err := v.blockOf(addr)
+	_, _, cidr, err := c.blockOf(ctx, addr)
 	if err != nil {
 		return Attributes{}, fmt.Errorf("attributes of %s: %w", addr, err)
 	}

@@ -24,11 +24,7 @@ func (c *Client) SetOwner(
 	if err := validateOwner(u, p); err != nil {
 		return Assignment{}, fmt.Errorf("set owner of %s: %w", addr, err)
 	}
-	v, err := c.view(ctx)
-	if err != nil {
-		return Assignment{}, err
-	}
-	in, cidr, err := v.blockOf(addr)
+	v, in, cidr, err := c.blockOf(ctx, addr)
 	if err != nil {
 		return Assignment{}, fmt.Errorf("set owner of %s: %w", addr, err)
 	}

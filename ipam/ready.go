@@ -2,7 +2,10 @@
 
 package ipam
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Ready returns why a request like r could not be served, whoever makes it: the
 // store or a label cannot be read, or no pool of a family that r wants may serve it (without
@@ -13,13 +16,24 @@ func (c *Client) Ready(ctx context.Context, r AutoAssignRequest) error {
 	if err != nil {
 		return err
 	}
-	for i := range v.pools {
-		v.pools[i].Spec.NamespaceSelector = "" // it depends on the pod
-	}
 	a := &assigner{c: c, v: v, r: r, host: &hostView{name: r.Host.Name}}
-	either := r.Num4+r.Num6 == 0
+	err = a.ready(ctx)
+	if errors.Is(err, ErrNoPool) { // not concluded from a list of the past (INV-10)
+		if err := a.refresh(ctx); err != nil {
+			return err
+		}
+		err = a.ready(ctx)
+	}
+	return err
+}
+
+func (a *assigner) ready(ctx context.Context) error {
+	for i := range a.v.pools {
+		a.v.pools[i].Spec.NamespaceSelector = "" // it depends on the pod
+	}
+	either := a.r.Num4+a.r.Num6 == 0
 	var refused error
-	for _, w := range r.wants() {
+	for _, w := range a.r.wants() {
 		if !either && w.n == 0 {
 			continue
 		}

@@ -61,13 +61,57 @@ func TestRefusedWriteIsDefinite(t *testing.T) {
 			if !errors.Is(err, errMayNot) || errors.Is(err, ErrUnknownOutcome) != tt.unknown {
 				t.Errorf("attach: %v; want %v, unknown outcome: %v", err, errMayNot, tt.unknown)
 			}
-			if !tt.unknown && blocks.writes != 1 {
-				t.Errorf("%d writes; want the refused one alone", blocks.writes)
+			// After an unknown outcome: the lost one, the refused one, and the fence's.
+			if want := 1 + 2*tt.lose; blocks.writes != want {
+				t.Errorf("%d writes, want %d: a refused one is not repeated", blocks.writes, want)
 			}
 			if _, claimed := w.affinity("node-a", "10.0.0.0/30"); claimed != (tt.warm || tt.unknown) {
 				t.Errorf("the claim is there: %v", claimed)
 			}
 			w.verify()
+		})
+	}
+}
+
+// The same for objects that are made what they should be, there or not.
+func TestRefusedEnsureIsDefinite(t *testing.T) {
+	cidr := netip.MustParsePrefix("10.0.0.0/30")
+	initial, err := block.New(cidr, block.Host("node-a"), 0, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence := func(e blockEntry) (block.Block, bool, error) { return e.Value.Fence(epoch), true, nil }
+	for name, tt := range map[string]struct {
+		there   bool
+		lose    int
+		unknown bool
+		sends   int
+	}{
+		"created":                {sends: 1},
+		"created after a lost":   {lose: 1, unknown: true, sends: 2},
+		"updated":                {there: true, sends: 1},
+		"updated after a lost":   {there: true, lose: 1, unknown: true, sends: 2},
+		"updated after two lost": {there: true, lose: 2, unknown: true, sends: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.mem.Store()
+			var hint *blockEntry
+			if tt.there {
+				e, err := s.Blocks.Create(t.Context(), cidr, initial)
+				if err != nil {
+					t.Fatal(err)
+				}
+				hint = &e
+			}
+			blocks := &refusing{Table: s.Blocks, lose: tt.lose}
+			_, err := ensure(t.Context(), newBackoff(nil), datastore.Table[netip.Prefix, block.Block](blocks), cidr, hint, initial, fence)
+			if !errors.Is(err, errMayNot) || errors.Is(err, ErrUnknownOutcome) != tt.unknown {
+				t.Errorf("got %v; want %v, unknown outcome: %v", err, errMayNot, tt.unknown)
+			}
+			if blocks.writes != tt.sends {
+				t.Errorf("%d writes, want %d", blocks.writes, tt.sends)
+			}
 		})
 	}
 }

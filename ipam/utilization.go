@@ -44,7 +44,7 @@ type BlockUtilization struct {
 // has passed is available. It reads every block, and never writes. ErrNoPool for a
 // name that is no pool's.
 func (c *Client) Utilization(ctx context.Context, pools ...string) (Utilization, error) {
-	v, err := c.view(ctx)
+	v, err := c.viewOf(ctx, datastore.Query{}) // what it lacks is told as absent (INV-10)
 	if err != nil {
 		return Utilization{}, err
 	}
@@ -116,7 +116,7 @@ func (c *Client) NumReservedIPsInCIDR(ctx context.Context, cidr netip.Prefix) (*
 	if !cidr.IsValid() || cidr.Addr().Is4In6() {
 		return nil, fmt.Errorf("reserved addresses of %v: %w: not a CIDR", cidr, ErrInvalid)
 	}
-	v, err := c.view(ctx)
+	v, err := c.viewOf(ctx, datastore.Query{})
 	if err != nil {
 		return nil, err
 	}
