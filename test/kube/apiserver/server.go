@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +29,12 @@ type Server struct {
 	url        string
 	ca         []byte
 	adminToken string
-	etcd, api  *process
+	etcd       *process
+	binary     string   // of the API server
+	args       []string // and what it is started with
+
+	mu  sync.Mutex // guards api
+	api *process
 }
 
 const (
@@ -59,7 +65,7 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 		if err = s.start(ctx, etcd, api); err == nil {
 			return s, nil
 		}
-		taken := s.etcd.portTaken() || s.api.portTaken()
+		taken := s.etcd.portTaken() || s.process().portTaken()
 		s.Stop()
 		if !taken || try == startTries {
 			return nil, fmt.Errorf("start an API server in %s: %w", run, err)
@@ -96,17 +102,56 @@ func (s *Server) start(ctx context.Context, etcd, api string) error {
 	if err != nil {
 		return err
 	}
-	s.api, err = launch(s.dir, api, "--etcd-servers="+client,
-		"--bind-address=127.0.0.1", "--secure-port="+ports[2], "--cert-dir="+s.path("certs"),
+	s.binary, s.args = api, []string{
+		"--etcd-servers=" + client,
+		"--bind-address=127.0.0.1", "--secure-port=" + ports[2], "--cert-dir=" + s.path("certs"),
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+s.path("sa.key"), "--service-account-signing-key-file="+s.path("sa.key"),
-		"--token-auth-file="+s.path("tokens.csv"), "--authorization-mode=Node,RBAC",
+		"--service-account-key-file=" + s.path("sa.key"), "--service-account-signing-key-file=" + s.path("sa.key"),
+		"--token-auth-file=" + s.path("tokens.csv"), "--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction", "--service-cluster-ip-range=10.96.0.0/16",
-		"--endpoint-reconciler-type=none", "--profiling=false")
-	if err != nil {
+		"--endpoint-reconciler-type=none", "--profiling=false",
+	}
+	if err := s.launchAPI(); err != nil {
 		return err
 	}
 	return s.waitReady(ctx)
+}
+
+func (s *Server) launchAPI() error {
+	p, err := launch(s.dir, s.binary, s.args...)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.api = p
+	return nil
+}
+
+// process returns the API server that runs, or ran last.
+func (s *Server) process() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.api
+}
+
+// Kill ends the API server at once, as a power cut would; etcd and its data stay.
+func (s *Server) Kill() { s.process().kill() }
+
+// Restart starts the API server again after Kill, at the same address with the same
+// certificate and tokens, and returns when it is ready.
+func (s *Server) Restart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		err := s.launchAPI()
+		if err == nil {
+			err = s.waitReady(ctx)
+		}
+		if err == nil || ctx.Err() != nil || !s.process().portTaken() {
+			return err
+		}
+	}
 }
 
 func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
@@ -133,7 +178,7 @@ func (s *Server) writeSecrets() error {
 func (s *Server) waitReady(ctx context.Context) error {
 	last := errors.New("it has not answered")
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		for _, p := range []*process{s.etcd, s.api} {
+		for _, p := range []*process{s.etcd, s.process()} {
 			if err := p.ended(); err != nil {
 				return false, err
 			}
@@ -142,17 +187,19 @@ func (s *Server) waitReady(ctx context.Context) error {
 		return last == nil, nil
 	})
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s is not ready: %w (%w): %s", s.url, err, last, s.api.lastLines(15))
+		return fmt.Errorf("%s is not ready: %w (%w): %s", s.url, err, last, s.process().lastLines(15))
 	}
 	return err
 }
 
 func (s *Server) probe(ctx context.Context) error {
-	ca, err := os.ReadFile(s.path("certs/apiserver.crt"))
-	if err != nil {
-		return err
+	if s.ca == nil { // a restart keeps it, while others read it
+		ca, err := os.ReadFile(s.path("certs/apiserver.crt"))
+		if err != nil {
+			return err
+		}
+		s.ca = ca
 	}
-	s.ca = ca
 	client, err := kubernetes.NewForConfig(s.Config())
 	if err != nil {
 		return err
@@ -175,13 +222,13 @@ func (s *Server) probe(ctx context.Context) error {
 // Stop ends both programs at once and waits for their end. Their files stay for
 // whoever owns the folder.
 func (s *Server) Stop() {
-	s.api.kill()
+	s.process().kill()
 	s.etcd.kill()
 }
 
 // CPUTime returns the processor time that the API server has used until now,
 // without etcd's. It is exact to 10 ms.
-func (s *Server) CPUTime() (time.Duration, error) { return s.api.cpuTime() }
+func (s *Server) CPUTime() (time.Duration, error) { return s.process().cpuTime() }
 
 // LogFile is the path of what the API server wrote to standard error.
-func (s *Server) LogFile() string { return s.api.log }
+func (s *Server) LogFile() string { return s.process().log }

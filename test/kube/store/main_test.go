@@ -35,22 +35,25 @@ var kinds = []string{
 
 func TestMain(m *testing.M) {
 	os.Exit(apiserver.Main(m, func(ctx context.Context, s *apiserver.Server) error {
-		root, err := fixture.ModuleRoot(ctx)
-		if err != nil {
-			return err
-		}
-		files, err := filepath.Glob(filepath.Join(root, "manifests", "crds", "*.yaml"))
-		if err != nil {
-			return err
-		}
+		var err error
 		server = s
-		cfg := s.Config()
-		cfg.QPS = -1
-		if raw, err = dynamic.NewForConfig(cfg); err != nil {
+		if raw, err = dynamic.NewForConfig(s.Config()); err != nil {
 			return err
 		}
-		return s.ApplyFile(ctx, files...)
+		return applyCRDs(ctx, s)
 	}))
+}
+
+func applyCRDs(ctx context.Context, s *apiserver.Server) error {
+	root, err := fixture.ModuleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(root, "manifests", "crds", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	return s.ApplyFile(ctx, files...)
 }
 
 // calls records the requests of a store and what they were answered.
