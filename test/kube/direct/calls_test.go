@@ -83,8 +83,8 @@ func parseCall(line string) (call, error) {
 type callLog struct {
 	path string
 
-	mu       sync.Mutex
-	taken    int  // lines that take has returned
+	mu      sync.Mutex
+	taken   int  // lines that take has returned
 	mayLack bool // rights are taken away: a 403 is no fault
 }
 

@@ -26,6 +26,12 @@ import (
 
 const namespace = "shop" // of the pods, unless a test says otherwise
 
+// deleteNow waits for no grace period.
+var (
+	deleteNow  = metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+	everything = metav1.ListOptions{}
+)
+
 // cluster is what an administrator does and sees on an API server.
 type cluster struct {
 	t      *testing.T
@@ -88,16 +94,14 @@ func (c *cluster) empty() {
 				c.patch(kind, o.GetName(), `{"metadata":{"finalizers":null}}`)
 			}
 		}
-		must(c.t, all.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+		must(c.t, all.DeleteCollection(ctx, deleteNow, everything))
 	}
-	now := int64(0)
-	gone := metav1.DeleteOptions{GracePeriodSeconds: &now}
 	namespaces, err := c.core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	must(c.t, err)
 	for _, ns := range namespaces.Items {
-		must(c.t, c.core.CoreV1().Pods(ns.Name).DeleteCollection(ctx, gone, metav1.ListOptions{}))
+		must(c.t, c.core.CoreV1().Pods(ns.Name).DeleteCollection(ctx, deleteNow, everything))
 	}
-	must(c.t, c.core.CoreV1().Nodes().DeleteCollection(ctx, gone, metav1.ListOptions{}))
+	must(c.t, c.core.CoreV1().Nodes().DeleteCollection(ctx, deleteNow, everything))
 }
 
 // apply stores a manifest of our kinds or others.
@@ -192,8 +196,7 @@ func (c *cluster) podIn(ns, name string, annotations map[string]string) fixture.
 
 func (c *cluster) deletePod(s fixture.Sandbox) {
 	c.t.Helper()
-	now := int64(0)
-	must(c.t, c.core.CoreV1().Pods(s.Namespace).Delete(c.t.Context(), s.Pod, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	must(c.t, c.core.CoreV1().Pods(s.Namespace).Delete(c.t.Context(), s.Pod, deleteNow))
 }
 
 func (c *cluster) nodeObject(name string, labels map[string]string) {
@@ -241,7 +244,7 @@ func (c *cluster) counts(want int) {
 	}
 }
 
-// affinities are the claims, as "name state".
+// affinities are the claims.
 func (c *cluster) affinities() map[datastore.AffinityKey]datastore.Affinity {
 	c.t.Helper()
 	list, err := c.store.Store().Affinities.List(c.t.Context(), datastore.Query{})
