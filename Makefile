@@ -54,10 +54,12 @@ TIER     := go run ./test/tier -summary $(SUMMARY)
 FUZZTIME ?= 20s
 CHECKS   ?= 10000
 COUNT    ?= 5
+ROUNDS   ?= 10
+WRITES   ?= 100
 # Packages whose tests make network namespaces, those that start an API server, and
 # every other one but test/arch.
 NETNS_PKGS := ./test/netns/... ./test/fixture/...
-KUBE_PKGS  := ./test/kube/...
+KUBE_PKGS  := ./test/kube/... ./test/bench/...
 UNIT_PKGS   = $$(go list ./... | grep -v -x -F -f <(go list $(NETNS_PKGS) $(KUBE_PKGS) ./test/arch))
 
 # $(call need,command that proves it is there,Debian packages)
@@ -180,6 +182,10 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 	  echo "== $$pkg $$name"; \
 	  go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null; \
 	done <<< "$$targets"
+
+.PHONY: bench
+bench: etcd kube-apiserver ## figures of the design, each against another of the same run: ROUNDS (10) of WRITES (100)
+	go test ./test/bench -count=1 -v -timeout 60m -rounds=$(ROUNDS) -writes=$(WRITES)
 
 .PHONY: nightly
 nightly: verify lint build cni-plugins kube-apiserver etcd ## long forms: COUNT (5) shuffled runs, CHECKS (10000) rapid checks, 5 min a fuzz target
