@@ -140,7 +140,7 @@ func TestCLIDocsAreComplete(t *testing.T) {
 			t.Errorf("exit code %d is not in the table", code)
 		}
 	}
-	for _, env := range []string{config.EnvDatastore, config.EnvDatastorePath} {
+	for _, env := range []string{config.EnvDatastore, config.EnvDatastorePath, config.EnvKubeconfig} {
 		if !strings.Contains(doc, "`"+env+"`") {
 			t.Errorf("%s is not described", env)
 		}

@@ -4,6 +4,7 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/allod/allod/agent/config"
-	"github.com/allod/allod/ipam/datastore/kv"
 	"github.com/allod/allod/ipam/datastore/v1alpha1"
 )
 
@@ -22,19 +22,25 @@ func applyCommand() *cobra.Command {
 		Use:   "apply -f FILE",
 		Short: "Create or change pools, reservations and the configuration",
 		Long: `Make the datastore hold the objects of the manifests: IPPool, IPReservation and
-IPAMConfiguration of ipam.allod.io/v1alpha1, as YAML or JSON. The datastore is
+IPAMConfiguration of ipam.allod.io/v1alpha1, as YAML or JSON. A bolt datastore is
 created when it does not exist.
 
-Every document is read and checked first, and all objects are written in one
-transaction: when any of them is refused, nothing has changed. An object is
-replaced as a whole: a field that the manifest leaves out goes back to its
-default. Objects that no manifest names stay as they are. Labels, annotations and
-status of a manifest are ignored.
+Every document is read and checked first. With bolt all objects are then written
+in one transaction: when any of them is refused, nothing has changed. On Kubernetes
+the API server judges all of them before it is asked to store the first; should a
+write fail all the same, what was written is reported, and to apply the same
+manifests again completes it. An object is replaced as a whole: a field that the
+manifest leaves out goes back to its default. Objects that no manifest names stay
+as they are. Labels, annotations and status of a manifest are ignored; those that a
+stored object has stay.
 
-The cidr of a pool cannot change, and its blockSize not while blocks of another
-size exist. A pool that is stored but hands out nothing, because it overlaps an
-older pool or blocks of another size, is warned about: the exit code is 0, and
-"check" reports it as a problem.`,
+On Kubernetes apply also decides which pools may hand out addresses, for all pools
+that there are, and computes the labels of the blocks that the objects concern.
+
+The cidr of a pool cannot change, its blockSize not while blocks of another size
+exist, and its gateway not to an address in use. A pool that is stored but hands out
+nothing, because it overlaps an older pool or blocks of another size, is warned
+about: the exit code is 0, and "check" reports it as a problem.`,
 		Example: `  allod-agent apply -f pools.yaml
   allod-agent apply -f /etc/allod/manifests -f site.yaml
   cat pools.yaml | allod-agent apply -f -`,
@@ -58,26 +64,13 @@ func runApply(cmd *cobra.Command, ds config.Datastore, files []string) error {
 	if err != nil {
 		return nothingChanged(err)
 	}
-	db, created, err := ensureDB(ctx, ds)
+	st, err := open(ds)
 	if err != nil {
 		return err
 	}
-	if created {
-		fmt.Fprintf(cmd.ErrOrStderr(), "created the datastore %s\n", ds.Path)
-	}
-	var done []applied
-	var refused error
-	err = db.Update(ctx, func(tx kv.Tx) error {
-		done, refused = applyAll(ctx, tx, objects)
-		return refused
-	})
-	switch {
-	case refused != nil:
-		return nothingChanged(refused)
-	case err != nil:
-		return fmt.Errorf("%w (to apply the same manifests again is safe)", err)
-	}
-	return reportApplied(cmd.OutOrStdout(), cmd.ErrOrStderr(), done)
+	announce(cmd.ErrOrStderr(), st)
+	done, err := st.apply(ctx, objects, progressOf(cmd))
+	return errors.Join(reportApplied(cmd.OutOrStdout(), cmd.ErrOrStderr(), done), err)
 }
 
 // interruptible returns what read returns, or the error of ctx when that ends
@@ -142,7 +135,7 @@ func reportApplied(out, errOut io.Writer, done []applied) error {
 		}
 	}
 	if _, err := io.WriteString(out, lines.String()); err != nil {
-		return fmt.Errorf("write output (everything was applied): %w", err)
+		return fmt.Errorf("write output (what was applied stays): %w", err)
 	}
 	_, _ = io.WriteString(errOut, warnings.String()) // nowhere left to report to
 	return nil

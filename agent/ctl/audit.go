@@ -87,14 +87,20 @@ func (a *audit) report() Report {
 		Pools: len(a.Pools), Reservations: len(a.Reservations), Blocks: len(a.Blocks), Affinities: len(a.Affinities),
 	}}
 	r.Summary.count(a.Snapshot)
-	for _, p := range a.problems {
+	r.Summary.tally(a.problems)
+	return r
+}
+
+// tally counts problems and notices.
+func (m *Summary) tally(ps []Problem) {
+	m.Problems, m.Notices = 0, 0
+	for _, p := range ps {
 		if p.Severity == SeverityNotice {
-			r.Summary.Notices++
+			m.Notices++
 		} else {
-			r.Summary.Problems++
+			m.Problems++
 		}
 	}
-	return r
 }
 
 // settings checks what operators write: its own rules, and that the stored

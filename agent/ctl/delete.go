@@ -6,20 +6,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/allod/allod/agent/config"
 	"github.com/allod/allod/ipam"
+	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
-	"github.com/allod/allod/ipam/datastore/kv"
-	"github.com/allod/allod/ipam/datastore/v1alpha1"
 )
 
 func deleteCommand() *cobra.Command {
 	var ds config.Datastore
+	var o removeOptions
 	cmd := &cobra.Command{
 		Use:   "delete KIND/NAME...",
 		Short: "Delete pools, reservations or the configuration",
@@ -31,72 +31,64 @@ cooling. To retire one that is in use, apply it with "disabled: true", wait unti
 its pods are gone, then delete it. To change a pool's cidr or blockSize, delete it
 and apply the new one.
 
-All objects are deleted in one transaction: when any of them is refused, nothing
-has changed.`,
+With bolt all objects are deleted in one transaction: when any of them is refused,
+nothing has changed. On Kubernetes all are judged before the first is deleted, then
+one goes after the other. There a pool is first marked as deleted, which stops it
+from handing out, and goes when its claims and blocks are gone; delete waits for
+that, and says what holds the pool when the time is up. To delete a pool that is
+marked already completes what was cut short.`,
 		Example: `  allod-agent delete ippool/default-v4
   allod-agent delete ipreservation/routers ipamconfiguration/default`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return runDelete(cmd, ds, args) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return runDelete(cmd, ds, o, args) }
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 30*time.Second, "kubernetes: how long to wait for what holds a pool")
 	withDatastore(cmd, &ds)
 	return cmd
 }
 
-func runDelete(cmd *cobra.Command, ds config.Datastore, refs []string) error {
-	for _, ref := range refs {
-		if _, err := deleter(ref); err != nil {
+func runDelete(cmd *cobra.Command, ds config.Datastore, o removeOptions, args []string) error {
+	var refs []ref
+	for _, arg := range args {
+		r, err := parseRef(arg)
+		switch {
+		case err != nil:
 			return UsageError{Err: err}
+		case !slices.Contains(refs, r):
+			refs = append(refs, r)
 		}
 	}
-	ctx := cmd.Context()
-	var refused error
-	err := openDB(ds).Update(ctx, func(tx kv.Tx) error {
-		refused = deleteAll(ctx, kv.New(inTx{tx}, kv.Options{}), refs)
-		return refused
-	})
-	switch {
-	case refused != nil:
-		return nothingChanged(refused)
-	case err != nil:
+	st, err := open(ds)
+	if err != nil {
 		return err
 	}
-	for _, ref := range refs {
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s deleted\n", ref); err != nil {
-			return fmt.Errorf("write output (everything was deleted): %w", err)
+	announce(cmd.ErrOrStderr(), st)
+	gone, err := st.remove(cmd.Context(), refs, o, progressOf(cmd))
+	for _, r := range gone {
+		if _, werr := fmt.Fprintf(cmd.OutOrStdout(), "%s deleted\n", r); werr != nil {
+			return errors.Join(fmt.Errorf("write output (what was deleted is gone): %w", werr), err)
 		}
 	}
-	return nil
+	return err
 }
 
-func deleteAll(ctx context.Context, s datastore.Store, refs []string) error {
+func deleteAll(ctx context.Context, s datastore.Store, refs []ref) error {
 	var errs []error
-	for _, ref := range refs {
-		del, err := deleter(ref)
-		if err == nil {
-			err = del(ctx, s)
+	for _, r := range refs {
+		var err error
+		switch r.kind {
+		case kindPool:
+			err = deletePool(ctx, s, r.name)
+		case kindReservation:
+			err = deleteKey(ctx, s.Reservations, r.name)
+		default:
+			err = deleteKey(ctx, s.Config, r.name)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", ref, err))
+			errs = append(errs, fmt.Errorf("%s: %w", r, err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// deleter returns what deletes the object that ref names.
-func deleter(ref string) (func(context.Context, datastore.Store) error, error) {
-	kind, name, ok := strings.Cut(ref, "/")
-	if !ok || name == "" {
-		return nil, fmt.Errorf("%q: want KIND/NAME, for example ippool/default-v4", ref)
-	}
-	switch kind {
-	case strings.ToLower(v1alpha1.KindPool):
-		return func(ctx context.Context, s datastore.Store) error { return deletePool(ctx, s, name) }, nil
-	case strings.ToLower(v1alpha1.KindReservation):
-		return func(ctx context.Context, s datastore.Store) error { return deleteKey(ctx, s.Reservations, name) }, nil
-	case strings.ToLower(v1alpha1.KindConfiguration):
-		return func(ctx context.Context, s datastore.Store) error { return deleteKey(ctx, s.Config, name) }, nil
-	}
-	return nil, fmt.Errorf("%q: kind %q cannot be deleted; ippool, ipreservation and ipamconfiguration can", ref, kind)
 }
 
 func deleteKey[V any](ctx context.Context, t datastore.Table[string, V], name string) error {
@@ -113,7 +105,19 @@ func deletePool(ctx context.Context, s datastore.Store, name string) error {
 	if _, err := s.Pools.Get(ctx, name); err != nil {
 		return err
 	}
-	if err := poolUnused(ctx, s, name); err != nil {
+	cfg, err := ipam.New(s, ipam.Options{}).Config(ctx)
+	if err != nil {
+		return err
+	}
+	blocks, err := s.Blocks.List(ctx, datastore.Query{Pool: name})
+	if err != nil {
+		return err
+	}
+	var values []block.Block
+	for _, e := range blocks {
+		values = append(values, e.Value)
+	}
+	if err := poolUnused(values, time.Now(), cfg.IPCooldown); err != nil {
 		return err
 	}
 	c := ipam.New(s, ipam.Options{SoleHost: true})
@@ -126,8 +130,7 @@ func deletePool(ctx context.Context, s datastore.Store, name string) error {
 			return err
 		}
 	}
-	blocks, err := s.Blocks.List(ctx, datastore.Query{Pool: name})
-	if err != nil {
+	if blocks, err = s.Blocks.List(ctx, datastore.Query{Pool: name}); err != nil {
 		return err
 	}
 	for _, e := range blocks { // those that had no owner
@@ -138,27 +141,25 @@ func deletePool(ctx context.Context, s datastore.Store, name string) error {
 	return deleteKey(ctx, s.Pools, name)
 }
 
-// poolUnused says how many addresses of a pool stand in the way of its deletion.
-func poolUnused(ctx context.Context, s datastore.Store, name string) error {
-	cfg, err := ipam.New(s, ipam.Options{}).Config(ctx)
-	if err != nil {
-		return err
-	}
-	blocks, err := s.Blocks.List(ctx, datastore.Query{Pool: name})
-	if err != nil {
-		return err
-	}
-	allocated, cooling := 0, 0
-	for _, e := range blocks {
-		b, _ := e.Value.Collect(time.Now(), cfg.IPCooldown)
-		allocated, cooling = allocated+b.Counts().Allocated, cooling+b.Counts().Cooling
-		if !b.Empty() && b.Counts().Allocated+b.Counts().Cooling == 0 {
-			return fmt.Errorf("block %s has lines that cannot be read: see \"allod-agent check\"", e.Key)
-		}
-	}
-	if allocated+cooling > 0 {
+// poolUnused says how many addresses of a pool, whose blocks these are, stand in the
+// way of its deletion.
+func poolUnused(blocks []block.Block, now time.Time, cooldown time.Duration) error {
+	allocated, cooling, err := inUseOf(blocks, now, cooldown)
+	if err == nil && allocated+cooling > 0 {
 		return fmt.Errorf("%d of its addresses are allocated and %d cooling (see \"allod-agent show --addresses\"): "+
 			"apply it with disabled: true, wait until its pods are gone, then delete it", allocated, cooling)
 	}
-	return nil
+	return err
+}
+
+// inUseOf counts the addresses of blocks that are not free.
+func inUseOf(blocks []block.Block, now time.Time, cooldown time.Duration) (allocated, cooling int, err error) {
+	for _, b := range blocks {
+		b, _ = b.Collect(now, cooldown)
+		allocated, cooling = allocated+b.Counts().Allocated, cooling+b.Counts().Cooling
+		if !b.Empty() && b.Counts().Allocated+b.Counts().Cooling == 0 {
+			return 0, 0, fmt.Errorf("block %s has lines that cannot be read: see \"allod-agent check\"", b.CIDR)
+		}
+	}
+	return allocated, cooling, nil
 }

@@ -166,7 +166,7 @@ var kinds = map[Code]advice{
 	PoolStatusOutdated: {
 		SeverityProblem,
 		"whether the pool may hand out addresses was decided for other pools or blocks than there are now",
-		"change any field of the pool and apply it: that decides anew; if it stays, report it",
+		"apply the pool again, with bolt with a field changed: that decides anew; if it stays, report it",
 	},
 	ReservationInvalid: {
 		SeverityProblem,
@@ -178,6 +178,13 @@ var kinds = map[Code]advice{
 		"every assignment reads the configuration",
 		"apply a corrected configuration",
 	},
+}
+
+// ofOneObject are the kinds of problems that one object shows by itself; the others are
+// between objects.
+var ofOneObject = map[Code]bool{
+	UnreadableObject: true, UnreadableLine: true, BlockInvalid: true, NewerFormat: true, UnknownOwner: true,
+	PoolInvalid: true, ReservationInvalid: true, ConfigurationFaulty: true,
 }
 
 // Kinds returns a Problem of each kind, by code, without object and finding.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ctl holds the operator's verbs: apply, delete, show and check. It reads one
-// consistent snapshot of a store, or changes it in one transaction, and prints.
+// Package ctl holds the operator's verbs: apply, delete, show and check. It reads a
+// snapshot of a store, or changes it, and prints. Of an embedded store a snapshot is of
+// one moment and a change one transaction; on an API server each kind and each object
+// is by itself, and what that takes is in the files that begin with cluster.
 //
 // Its rules are the library's own: what an address counts as is pool.UsageOf,
 // what a pool may do is pool.Admit, what a block must be is Block.Check (INV-13).
-// show and check run on a transaction that cannot write (INV-12). The package
-// must not reach the operating system but for the files it is told to read and
-// the datastore, and must not exit the process.
+// show and check never write (INV-12). The package must not reach the operating
+// system but for the files it is told to read and the datastore, and must not exit
+// the process.
 package ctl
 
 import (

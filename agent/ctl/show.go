@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,9 +28,10 @@ func showCommand() *cobra.Command {
 		Use:   "show",
 		Short: "Show pools, blocks or addresses",
 		Long: `Show what the datastore holds: pools and how much of them is in use (the
-default), blocks, or addresses and who has them. All figures of one call are of
-one moment; an address whose cooldown has passed counts as available, as it does
-for the next pod. show never changes the datastore.`,
+default), blocks, or addresses and who has them. With bolt all figures of one call
+are of one moment, on Kubernetes all of one kind are; an address whose cooldown has
+passed counts as available, as it does for the next pod. show never changes the
+datastore.`,
 		Example: `  allod-agent show
   allod-agent show --blocks
   allod-agent show --addresses -o json
@@ -59,11 +59,17 @@ func (o *showOptions) run(cmd *cobra.Command) error {
 			return UsageError{Err: err}
 		}
 	}
-	s, err := readSnapshot(cmd.Context(), o.ds)
+	st, err := open(o.ds)
 	if err != nil {
 		return err
 	}
-	s = s.asOf(time.Now())
+	p := progressOf(cmd)
+	s, err := st.snapshot(cmd.Context(), p)
+	p.done()
+	if err != nil {
+		return err
+	}
+	s = s.asOf(s.At)
 	w := cmd.OutOrStdout()
 	switch {
 	case ip.IsValid():

@@ -64,7 +64,7 @@ func TestDecodeSnapshot(t *testing.T) {
 	if diff := cmp.Diff([]string{"10.9.0.0/30", "10.64.0.0/30"}, blocks); diff != "" {
 		t.Errorf("blocks (-want +got):\n%s", diff)
 	}
-	want := []string{"pool q", "configuration default", "block 10-64-0-4-30", "block bad", "block cut", "affinity x", "handle h"}
+	want := []string{"pool q", "configuration default", "affinity x", "block 10-64-0-4-30", "block bad", "block cut", "handle h"}
 	if diff := cmp.Diff(want, unreadable); diff != "" {
 		t.Errorf("unreadable (-want +got):\n%s", diff)
 	}

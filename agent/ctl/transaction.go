@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/allod/allod/ipam/datastore"
 	"github.com/allod/allod/ipam/datastore/kv"
@@ -25,7 +24,7 @@ const (
 
 // applied is the outcome for one object.
 type applied struct {
-	ref     string // ippool/default-v4
+	ref     ref
 	verb    string
 	warning string // why a pool hands out nothing
 }
@@ -50,23 +49,28 @@ func applyAll(ctx context.Context, tx kv.Tx, objects []v1alpha1.Object) ([]appli
 	var errs []error
 	resized := map[string]int{} // pool -> the block size it had
 	for _, o := range objects {
-		ref := refOf(o)
+		r := refOf(o)
 		verb, err := applyOne(ctx, store, o, resized)
 		if err != nil {
-			errs = append(errs, prefixed(ref, err))
+			errs = append(errs, prefixed(r.String(), err))
 			continue
 		}
-		done = append(done, applied{ref: ref, verb: verb})
+		done = append(done, applied{ref: r, verb: verb})
 	}
-	if len(errs) == 0 {
-		errs = append(errs, admission(ctx, store, done, resized))
+	if len(errs) > 0 {
+		return done, errors.Join(errs...)
 	}
-	return done, errors.Join(errs...)
-}
-
-func refOf(o v1alpha1.Object) string {
-	kind, name, _ := strings.Cut(o.Ref(), "/")
-	return strings.ToLower(kind) + "/" + name
+	entries, err := store.Pools.List(ctx, datastore.Query{})
+	if err != nil {
+		return done, err
+	}
+	pools := make([]pool.Pool, len(entries))
+	for i, e := range entries {
+		pools[i] = e.Value
+	}
+	warnSelectors(done, pools)
+	warnPools(done, pools)
+	return done, resizeRefusals(pools, resized)
 }
 
 func applyOne(ctx context.Context, s datastore.Store, o v1alpha1.Object, resized map[string]int) (string, error) {
@@ -129,33 +133,43 @@ func put[V any](ctx context.Context, t datastore.Table[string, V], key string, n
 	return configured, err
 }
 
-// admission looks at what the store decided about the pools. A pool that hands
-// out nothing is worth a warning; one that a new block size would bring to that
-// is refused (case C8).
-func admission(ctx context.Context, s datastore.Store, done []applied, resized map[string]int) error {
-	pools, err := s.Pools.List(ctx, datastore.Query{})
-	if err != nil {
-		return err
+// ofPool returns what happened to a pool, nil if no manifest names it.
+func ofPool(done []applied, name string) *applied {
+	i := slices.IndexFunc(done, func(a applied) bool { return a.ref == ref{kindPool, name} })
+	if i < 0 {
+		return nil
 	}
+	return &done[i]
+}
+
+// warnSelectors warns about pools whose selectors need labels that an embedded store
+// does not know.
+func warnSelectors(done []applied, pools []pool.Pool) {
+	for _, p := range pools {
+		if a := ofPool(done, p.Name); a != nil && p.Spec.NodeSelector+p.Spec.NamespaceSelector != "" {
+			a.warning = "serves nobody: its selectors need labels, and an embedded store knows none"
+		}
+	}
+}
+
+// warnPools looks at what was decided about the pools: one that hands out nothing is
+// worth a warning.
+func warnPools(done []applied, pools []pool.Pool) {
+	for _, p := range pools {
+		if a := ofPool(done, p.Name); a != nil && conflicts(p.Status) {
+			a.warning = "hands out nothing: " + p.Status.Reason + ": " + p.Status.Message
+		}
+	}
+}
+
+// resizeRefusals refuses a new block size that would have a pool hand out nothing
+// (case C8). resized has, by pool, the size it had.
+func resizeRefusals(pools []pool.Pool, resized map[string]int) error {
 	var errs []error
-	for _, e := range pools {
-		p := e.Value
-		i := slices.IndexFunc(done, func(a applied) bool { return a.ref == "ippool/"+p.Name })
-		if i < 0 {
-			continue
-		}
-		if p.Spec.NodeSelector+p.Spec.NamespaceSelector != "" {
-			done[i].warning = "serves nobody: its selectors need labels, and an embedded store knows none"
-		}
-		if p.Status.Allocatable {
-			continue
-		}
-		if old, ok := resized[p.Name]; ok && p.Status.Reason == pool.ReasonBlockSizeConflict {
+	for _, p := range pools {
+		if old, ok := resized[p.Name]; ok && !p.Status.Allocatable && p.Status.Reason == pool.ReasonBlockSizeConflict {
 			errs = append(errs, fmt.Errorf("%s: spec.blockSize: cannot change from %d to %d now: %s",
-				done[i].ref, old, p.Spec.BlockSize, p.Status.Message))
-		}
-		if conflicts(p.Status) {
-			done[i].warning = "hands out nothing: " + p.Status.Reason + ": " + p.Status.Message
+				ref{kindPool, p.Name}, old, p.Spec.BlockSize, p.Status.Message))
 		}
 	}
 	return errors.Join(errs...)

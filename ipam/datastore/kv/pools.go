@@ -274,9 +274,14 @@ func gatewayFree(tx Tx, p pool.Pool) error {
 	if err != nil {
 		return err
 	}
+	return GatewayFree(p, blocks)
+}
+
+// GatewayFree refuses a gateway of p that somebody has in one of the blocks.
+func GatewayFree(p pool.Pool, blocks []block.Block) error {
 	for _, b := range blocks {
 		gateway := p.GatewayOf(b.CIDR)
-		if allocated(&b, gateway) {
+		if within(b.CIDR, p.Spec.CIDR) && allocated(&b, gateway) {
 			s, _ := b.Slot(gateway)
 			who := fmt.Sprintf("container %q", s.Active.ContainerID)
 			if s.Active.Pod != "" {

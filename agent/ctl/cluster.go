@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/allod/allod/agent/config"
+	"github.com/allod/allod/ipam"
+	"github.com/allod/allod/ipam/datastore/kubestore"
+)
+
+// userAgent is what API servers log of an operator's verb.
+const userAgent = "allod-agent-operator"
+
+// cluster is the store on an API server.
+type cluster struct {
+	name   string // for people
+	store  *kubestore.Store
+	dry    *kubestore.Store // what is written here is only judged
+	client *ipam.Client
+}
+
+func openCluster(ds config.Datastore) (*cluster, error) {
+	cfg, context, err := restConfig(ds)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{name: cfg.Host}
+	if context != "" {
+		c.name += " (context " + context + ")"
+	}
+	o := kubestore.Options{UserAgent: userAgent}
+	if c.store, err = kubestore.New(cfg, o); err != nil {
+		return nil, err
+	}
+	if c.dry, err = kubestore.New(kubestore.DryRun(cfg), o); err != nil {
+		return nil, err
+	}
+	c.client = ipam.New(c.store.Store(), ipam.Options{Clock: c.store, Log: slog.New(slog.DiscardHandler)})
+	return c, nil
+}
+
+// String implements store.
+func (c *cluster) String() string { return config.Kubernetes + " " + c.name }
+
+// failed makes an error of a call one for an operator.
+func (c *cluster) failed(err error) error {
+	if n, ok := errors.AsType[net.Error](err); ok && !errors.Is(err, context.Canceled) {
+		why := "cannot be reached"
+		if n.Timeout() {
+			why = "does not answer"
+		}
+		return fmt.Errorf("the API server %s %s; is it running, and is this the right kubeconfig and context? %w", c.name, why, err)
+	}
+	return err
+}
+
+// restConfig finds the API server as kubectl does: the kubeconfig that is named, or
+// those of KUBECONFIG, or the one at home, or the cluster this process is in.
+func restConfig(ds config.Datastore) (cfg *rest.Config, context string, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.WarnIfAllMissing = false
+	var files *api.Config
+	where := "kubeconfig " + strings.Join(rules.Precedence, ", ")
+	if ds.Kubeconfig != "" {
+		where = "kubeconfig " + ds.Kubeconfig
+		files, err = clientcmd.LoadFromFile(ds.Kubeconfig)
+	} else {
+		files, err = rules.Load()
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("%s cannot be read: %w", where, err)
+	}
+	if ds.Kubeconfig == "" && ds.Context == "" && len(files.Clusters)+len(files.Contexts) == 0 {
+		if cfg, err = rest.InClusterConfig(); err == nil {
+			return cfg, "", nil
+		}
+		return nil, "", fmt.Errorf("no API server is known: %s names none, and this is no pod of a cluster; set --%s", where, config.FlagKubeconfig)
+	}
+	context = ds.Context
+	if context == "" {
+		context = files.CurrentContext
+	}
+	if _, ok := files.Contexts[context]; !ok {
+		return nil, "", noContext(where, context, files)
+	}
+	cfg, err = clientcmd.NewNonInteractiveClientConfig(*files, context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: context %s: %w", where, context, err)
+	}
+	return cfg, context, nil
+}
+
+func noContext(where, context string, files *api.Config) error {
+	has := "it has none"
+	if len(files.Contexts) > 0 {
+		has = "it has " + strings.Join(slices.Sorted(maps.Keys(files.Contexts)), ", ")
+	}
+	if context == "" {
+		return fmt.Errorf("%s: no current-context is set; name one with --%s: %s", where, config.FlagContext, has)
+	}
+	return fmt.Errorf("%s: there is no context %q; %s", where, context, has)
+}
+
+// snapshot implements store. Each kind is a consistent list of its own moment; see
+// snapshotKinds for their order.
+func (c *cluster) snapshot(ctx context.Context, p *progress) (Snapshot, error) {
+	var s Snapshot
+	for _, kind := range snapshotKinds {
+		raw, err := c.store.Raw(ctx, kind.kind, func(n int) { p.count("reading %s: %d", kind.table, n) })
+		if err != nil {
+			return Snapshot{}, c.failed(err)
+		}
+		for _, text := range raw {
+			kind.add(&s, nameOf(text), text)
+		}
+	}
+	s.sort()
+	s.At = c.store.Now()
+	return s, nil
+}
+
+func nameOf(raw []byte) string {
+	var o struct {
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(raw, &o) // as far as it goes; what cannot be read is noted
+	return o.Metadata.Name
+}
