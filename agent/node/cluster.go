@@ -48,9 +48,6 @@ func (m DirectMode) cluster(c plugin.Conf) (agentapi.Backend, error) {
 		return nil, unusable(err)
 	}
 	name, wrong := nodeName(c.NodeName, bound)
-	if name == "" {
-		return nil, wrong
-	}
 	store, err := kubestore.New(cfg, kubestore.Options{})
 	if err != nil {
 		return nil, unusable(err)
@@ -140,7 +137,7 @@ func (s *clustered) Status(ctx context.Context, r agentapi.StatusRequest) error 
 }
 
 // refusing serves DEL alone, which always completes (INV-10): it goes by the
-// attachment, and what it gives back is this node's.
+// attachment, and looks in this node's blocks, or without a node's name in all.
 type refusing struct {
 	agentapi.Backend
 	why error

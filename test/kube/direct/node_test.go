@@ -3,6 +3,7 @@
 package direct
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -176,4 +177,11 @@ func mustJSON(t *testing.T, v any) []byte {
 	text, err := json.Marshal(v)
 	must(t, err)
 	return text
+}
+
+// unmarshalNumbers decodes JSON and keeps its numbers as they are written.
+func unmarshalNumbers(text []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return d.Decode(v)
 }
