@@ -29,7 +29,7 @@ func (t *table[K, V]) stays(name string, answer []byte) error {
 	if o.Metadata.DeletionTimestamp == nil || len(holders) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s %s %s: it is marked as deleted but stays until %s; %s",
+	return fmt.Errorf("%s %s %s: it only becomes marked as deleted and stays until %s; %s",
 		verbDelete, t.codec.Kind, name, heldBy(holders), howToFree(t.resource, name))
 }
 
