@@ -4,6 +4,7 @@ package ctl
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,9 +12,13 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/allod/allod/ipam"
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
+	"github.com/allod/allod/ipam/datastore/kubestore"
+	"github.com/allod/allod/ipam/datastore/v1alpha1"
 	"github.com/allod/allod/ipam/pool"
 )
 
@@ -164,11 +169,8 @@ func (c *cluster) markDeleted(ctx context.Context, s datastore.Store, name strin
 		if errors.Is(err, datastore.ErrConflict) && try < maxTries {
 			continue
 		}
-		if err != nil {
-			// What others hold is marked all the same, and goes when they let it.
-			if now, gerr := s.Pools.Get(ctx, name); gerr == nil && now.UID == e.UID && now.Value.Deleting {
-				return nil
-			}
+		if _, held := errors.AsType[*kubestore.HeldError](err); held {
+			return nil // it is marked, and goes when they let it
 		}
 		return err
 	}
@@ -250,5 +252,23 @@ func (c *cluster) held(ctx context.Context, p pool.Pool) (string, error) {
 		return fmt.Sprintf("%s and %s are of it, %d addresses are allocated and %d cooling", count(len(blocks), "block"),
 			count(len(claims), "claim"), allocated, cooling), nil
 	}
-	return fmt.Sprintf("finalizers of others (kubectl get ippool %s -o yaml shows them)", p.Name), nil
+	holders, err := c.finalizers(ctx, p.Name)
+	return "finalizers that others have to remove: " + strings.Join(holders, ", "), err
+}
+
+// finalizers returns those of a pool that are not ours.
+func (c *cluster) finalizers(ctx context.Context, name string) ([]string, error) {
+	pools, err := c.store.Raw(ctx, v1alpha1.KindPool, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, raw := range pools {
+		var o struct {
+			Metadata metav1.ObjectMeta `json:"metadata"`
+		}
+		if err := json.Unmarshal(raw, &o); err == nil && o.Metadata.Name == name {
+			return slices.DeleteFunc(o.Metadata.Finalizers, func(f string) bool { return f == v1alpha1.PoolFinalizer }), nil
+		}
+	}
+	return nil, nil // gone by now
 }

@@ -29,9 +29,18 @@ func (t *table[K, V]) stays(name string, answer []byte) error {
 	if o.Metadata.DeletionTimestamp == nil || len(holders) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s %s %s: it only becomes marked as deleted and stays until %s; %s",
-		verbDelete, t.codec.Kind, name, heldBy(holders), howToFree(t.resource, name))
+	return &HeldError{Finalizers: holders, text: fmt.Sprintf("%s %s %s: it only becomes marked as deleted and stays until %s; %s",
+		verbDelete, t.codec.Kind, name, heldBy(holders), howToFree(t.resource, name))}
 }
+
+// HeldError is the error of a deletion that the API server took, while finalizers of
+// others keep the object.
+type HeldError struct {
+	Finalizers []string
+	text       string
+}
+
+func (e *HeldError) Error() string { return e.text }
 
 func heldBy(finalizers []string) string {
 	if len(finalizers) == 0 {

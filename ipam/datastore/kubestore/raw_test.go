@@ -66,4 +66,7 @@ func TestDryRun(t *testing.T) {
 	if err != nil || !slices.Equal(f.made(), want) {
 		t.Errorf("calls %q, %v; want %q", f.made(), err, want)
 	}
+	if !strings.Contains(f.bodies[3], `"dryRun":["All"]`) || !strings.Contains(f.bodies[3], `"preconditions"`) {
+		t.Errorf("DELETE's options are in its body, and those of the URL then do not count: %s", f.bodies[3])
+	}
 }
