@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -121,5 +122,34 @@ func TestListWhosePagesExpire(t *testing.T) {
 	want := []string{"GET ipamhandles?limit=2", "GET ipamhandles?continue=more&limit=2", "GET ipamhandles"}
 	if d := cmp.Diff(want, f.made()); d != "" {
 		t.Errorf("calls (-want +got):\n%s", d)
+	}
+}
+
+// INV-10: only an answer that says so means that a deleted object is gone.
+func TestAnswersToDelete(t *testing.T) {
+	const marked = `{"metadata":{"name":"h","deletionTimestamp":"2026-12-01T10:00:00Z","finalizers":[%s]}}`
+	for name, tt := range map[string]struct {
+		answer string
+		want   string // in the error; "": none
+	}{
+		"gone":                 {`{"kind":"Status","status":"Success","details":{"name":"h","uid":"u"}}`, ""},
+		"our finalizer":        {fmt.Sprintf(marked, `"ipam.allod.io/pool"`), ""},
+		"another's":            {fmt.Sprintf(marked, `"example.org/hold"`), "removed: example.org/hold;"},
+		"ours and another's":   {fmt.Sprintf(marked, `"ipam.allod.io/pool","example.org/hold"`), "removed: example.org/hold;"},
+		"the answer is cut":    {`{"kind":"Status","sta`, "answer"},
+		"the answer is no API": {`<html>`, "answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, tt.answer) })
+			err := s.Store().Handles.Delete(t.Context(), datastore.Entry[block.HandleID, datastore.Handle]{Key: "h", Rev: "1", UID: "u"})
+			switch {
+			case tt.want == "" && err != nil:
+				t.Errorf("%v; want it deleted", err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "IPAMHandle h")):
+				t.Errorf("%v; want an error with %q", err, tt.want)
+			case errors.Is(err, datastore.ErrNotFound), errors.Is(err, datastore.ErrRefused):
+				t.Errorf("%v is a certainty; want a fault", err)
+			}
+		})
 	}
 }
