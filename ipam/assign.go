@@ -116,6 +116,7 @@ func (c *Client) AutoAssign(ctx context.Context, r AutoAssignRequest) (Assigned,
 			return Assigned{}, a.fail(ctx, err)
 		}
 	}
+	a.collectStrays(ctx)
 	return a.assigned(), nil
 }
 
@@ -133,6 +134,9 @@ type assigner struct {
 	listed bool
 	// unsure are takings whose write has an unknown outcome; fail fences them.
 	unsure []*taking
+	// strays are takings whose creation of a block was lost and met another's block
+	// then. It lands if that block is deleted; see collectStrays.
+	strays []*taking
 	// ensured, unless nil, takes the block of each family: a block is wanted, and
 	// nothing from it; see EnsureBlock.
 	ensured map[pool.Family]netip.Prefix

@@ -44,6 +44,7 @@ func (c *Client) AssignIP(ctx context.Context, r AssignIPRequest) (Assignment, e
 	if err := a.given(ctx, r.Addr); err != nil {
 		return Assignment{}, a.fail(ctx, err)
 	}
+	a.collectStrays(ctx)
 	return a.got[0], nil
 }
 

@@ -72,6 +72,7 @@ func (c *Client) Attach(ctx context.Context, r AttachRequest) (Assigned, error) 
 	if err := a.attach(ctx, r.Addrs); err != nil {
 		return Assigned{}, a.fail(ctx, err)
 	}
+	a.collectStrays(ctx)
 	out := a.assigned()
 	for _, family := range [][]Assignment{out.V4, out.V6} {
 		slices.SortStableFunc(family, func(x, y Assignment) int {

@@ -30,6 +30,14 @@ var interleaveEvery = 4
 
 var interleaveFlag = flag.Int("interleave.every", 0, "explore every n-th pair of operations; 0: the default")
 
+// lateSeconds is how many second operations meet each first one whose write is late.
+func lateSeconds() int {
+	if every() == 1 {
+		return 4
+	}
+	return 1
+}
+
 func every() int { return cmp.Or(*interleaveFlag, interleaveEvery) }
 
 // A stage is a situation in which operations meet. Every run begins from it.
@@ -93,8 +101,13 @@ func TestFaultInterleavingsLate(t *testing.T) {
 				if (i+len(st.name))%every() != 0 {
 					continue
 				}
-				second := st.ops[(i*5+3)%len(st.ops)]
-				t.Run(first+"/"+second, func(t *testing.T) { x.late(t, first, second) })
+				for n := range lateSeconds() {
+					second := st.ops[(i*5+3+n*7)%len(st.ops)]
+					if first == "restart" && second == "restart" {
+						continue
+					}
+					t.Run(first+"/"+second, func(t *testing.T) { x.late(t, first, second) })
+				}
 			}
 			t.Logf("%d runs", x.runs)
 		})

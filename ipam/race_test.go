@@ -4,4 +4,4 @@
 
 package ipam
 
-func init() { interleaveEvery = 11 }
+func init() { interleaveEvery = 17 }

@@ -143,12 +143,13 @@ func (t *taking) revert(b block.Block) (next block.Block, changed bool) {
 	return b, changed
 }
 
-// undo reverts a write of t that is known to be there. Somebody who has changed
-// the allocation since keeps it (INV-8).
+// undo reverts a write of t that is known to be there: in the block object uid, or
+// in any if that is "". Somebody who has changed the allocation since keeps it
+// (INV-8).
 func (t *taking) undo(ctx context.Context) error {
 	_, err := update(ctx, t.c.backoff, t.c.store.Blocks, t.cidr, nil, func(e blockEntry) (block.Block, bool, error) {
 		next, changed := t.revert(e.Value)
-		if !changed || e.UID != t.uid {
+		if !changed || t.uid != "" && e.UID != t.uid {
 			return e.Value, false, nil
 		}
 		return t.v.label(next, t.pool), true, e.Value.Writable()
@@ -183,6 +184,17 @@ func (t *taking) fence(ctx context.Context) error {
 	return nil
 }
 
+// collectStrays gives back what lost creations of blocks have brought after all. One
+// that has not landed by now is released with the handle that it is under.
+func (a *assigner) collectStrays(ctx context.Context) {
+	for _, t := range a.strays {
+		if err := t.undo(ctx); err != nil {
+			a.c.log.WarnContext(ctx, "its addresses stay until the handle is released", "handle", t.handle, "error", err)
+		}
+	}
+	a.strays = nil
+}
+
 // fail undoes what the request took and returns err together with what could not
 // be undone. It has a deadline of its own: the request's may be why it failed
 // (case R8).
@@ -193,9 +205,9 @@ func (a *assigner) fail(ctx context.Context, err error) error {
 	for _, t := range a.unsure {
 		errs = append(errs, t.fence(ctx))
 	}
-	for _, t := range a.done {
+	for _, t := range slices.Concat(a.done, a.strays) {
 		errs = append(errs, t.undo(ctx))
 	}
-	a.done, a.unsure = nil, nil
+	a.done, a.unsure, a.strays = nil, nil, nil
 	return errors.Join(errs...)
 }
