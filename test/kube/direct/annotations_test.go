@@ -61,7 +61,9 @@ func TestAnnotationPrecedence(t *testing.T) {
 		{"the pod's families, the namespace's pool", map[string]string{ipFamilies: `["IPv4","IPv6"]`}, map[string]string{ipv4Pools: `["ns"]`, ipv6Pools: `["six"]`}, nil, []string{"10.3.", "fd00:6:"}},
 		{"given addresses", map[string]string{ipAddrs: `["10.4.0.9"]`}, nil, nil, []string{"10.4.0.9"}},
 		{
-			"several given addresses of both families", map[string]string{ipAddrs: `["10.4.0.20","10.4.0.21","fd00:6::20","fd00:6::21"]`}, nil, nil,
+			"several given addresses of both families",
+			map[string]string{ipAddrs: `["10.4.0.20","10.4.0.21","fd00:6::20","fd00:6::21"]`},
+			nil, nil,
 			[]string{"10.4.0.20", "10.4.0.21", "fd00:6::20", "fd00:6::21"},
 		},
 	} {
