@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
@@ -54,7 +55,9 @@ func clusterOn(t *testing.T, s *apiserver.Server) *cluster {
 	t.Helper()
 	c := &cluster{t: t, server: s}
 	var errs [3]error
-	c.core, errs[0] = kubernetes.NewForConfig(s.Config())
+	quiet := s.Config()
+	quiet.WarningHandler = rest.NoWarnings{} // of names that are long on purpose
+	c.core, errs[0] = kubernetes.NewForConfig(quiet)
 	c.ipam, errs[1] = dynamic.NewForConfig(s.Config())
 	c.store, errs[2] = kubestore.New(s.Config(), kubestore.Options{})
 	for _, err := range errs {
@@ -273,7 +276,7 @@ func (c *cluster) settled() {
 	}
 }
 
-// poolOf is a manifest of a pool with these fields of its spec, in YAML flow style.
+// poolManifest is a manifest of a pool with these fields of its spec, in YAML flow style.
 func poolManifest(name, spec string) string {
 	return "---\napiVersion: ipam.allod.io/v1alpha1\nkind: IPPool\nmetadata: {name: " + name + "}\nspec: {" + strings.TrimSpace(spec) + "}\n"
 }
