@@ -19,7 +19,7 @@ type poolEntry = datastore.Entry[string, pool.Pool]
 
 // maxJudgements is how often ReconcilePools looks again because pools have changed since
 // it looked.
-const maxJudgements = 5
+const maxJudgements = 16
 
 // statusTable is the pools of a store as admission writes them.
 type statusTable struct {
@@ -43,7 +43,7 @@ func (t statusTable) Update(ctx context.Context, e poolEntry) (poolEntry, error)
 // pools are tried; the error joins what failed (case R14). It returns the pools as
 // they are left; several callers at once do no harm.
 func (c *Client) ReconcilePools(ctx context.Context) ([]pool.Pool, error) {
-	for range maxJudgements {
+	for round := range maxJudgements {
 		r, err := c.readAdmission(ctx)
 		if err != nil {
 			return nil, err
@@ -57,6 +57,18 @@ func (c *Client) ReconcilePools(ctx context.Context) ([]pool.Pool, error) {
 		}
 		if !wrote && !again {
 			return r.pools(), nil
+		}
+		if !again {
+			now, err := c.store.Pools.List(ctx, datastore.Query{})
+			if err != nil {
+				return r.pools(), fmt.Errorf("list IP pools: %w", err)
+			}
+			if r.become(now) {
+				return r.pools(), nil
+			}
+		}
+		if err := c.backoff.pause(ctx, round); err != nil {
+			return r.pools(), err
 		}
 	}
 	return nil, fmt.Errorf("admission of IP pools: they changed %d times while it was decided: %w", maxJudgements, ErrContention)
@@ -75,6 +87,19 @@ func (r *admission) pools() []pool.Pool {
 		out[i] = e.Value
 	}
 	return out
+}
+
+// become takes the pools as they are after the writes. It reports whether they are
+// those that were judged, each with the status that was decided: then the decision
+// stands, and claims made since go by it.
+func (r *admission) become(now []poolEntry) (stands bool) {
+	decided := r.decide()
+	stands = len(now) == len(r.entries)
+	for i := range now {
+		stands = stands && now[i].Key == r.entries[i].Key && sameJudged(now[i], r.entries[i]) && now[i].Value.Status == decided[i]
+	}
+	r.entries = now
+	return stands
 }
 
 // use notes a block or a claim; one that names no pool is of those around it.

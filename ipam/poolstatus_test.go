@@ -161,3 +161,33 @@ func TestRelabelBlocks(t *testing.T) {
 	w.editPool("v4", func(s *pool.Spec) { s.Gateway.Addr = free })
 	relabel(block.SpaceFull, 1, "10.0.0.0/28")
 }
+
+// The lists of blocks and claims are read once when nobody interferes: with many blocks
+// they are what costs.
+func TestReconcilePoolsReads(t *testing.T) {
+	w := newWorld(t)
+	w.admitLater()
+	w.pool("a", "10.0.0.0/24", nil)
+	w.pool("b", "10.0.0.0/16", nil)
+	counted, blocks := w.mem.Store(), 0
+	counted.Blocks = countLists{counted.Blocks, &blocks}
+	c := New(counted, Options{Clock: w.clock})
+	for range 2 {
+		if _, err := c.ReconcilePools(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if blocks != 2 {
+		t.Errorf("blocks were listed %d times, want once a call", blocks)
+	}
+}
+
+type countLists struct {
+	datastore.Table[netip.Prefix, block.Block]
+	n *int
+}
+
+func (c countLists) List(ctx context.Context, q datastore.Query) ([]blockEntry, error) {
+	*c.n++
+	return c.Table.List(ctx, q)
+}
