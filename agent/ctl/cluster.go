@@ -4,12 +4,14 @@ package ctl
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -42,6 +44,7 @@ func openCluster(ds config.Datastore) (*cluster, error) {
 	if context != "" {
 		c.name += " (context " + context + ")"
 	}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return patience{next, callTimeout} })
 	o := kubestore.Options{UserAgent: userAgent}
 	if c.store, err = kubestore.New(cfg, o); err != nil {
 		return nil, err
@@ -58,14 +61,18 @@ func (c *cluster) String() string { return config.Kubernetes + " " + c.name }
 
 // failed makes an error of a call one for an operator.
 func (c *cluster) failed(err error) error {
-	if n, ok := errors.AsType[net.Error](err); ok && !errors.Is(err, context.Canceled) {
-		why := "cannot be reached"
-		if n.Timeout() {
-			why = "does not answer"
-		}
-		return fmt.Errorf("the API server %s %s; is it running, and is this the right kubeconfig and context? %w", c.name, why, err)
+	n, ok := errors.AsType[net.Error](err)
+	if !ok || errors.Is(err, context.Canceled) {
+		return err
 	}
-	return err
+	why := "cannot be reached; is it running, and is this the right kubeconfig and context?"
+	switch _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); {
+	case untrusted:
+		why = "shows a certificate that the kubeconfig does not vouch for; is its certificate-authority that of this cluster?"
+	case n.Timeout():
+		why = "does not answer"
+	}
+	return fmt.Errorf("the API server %s %s: %w", c.name, why, err)
 }
 
 // restConfig finds the API server as kubectl does: the kubeconfig that is named, or
@@ -94,8 +101,8 @@ func restConfig(ds config.Datastore) (cfg *rest.Config, context string, err erro
 	if context == "" {
 		context = files.CurrentContext
 	}
-	if _, ok := files.Contexts[context]; !ok {
-		return nil, "", noContext(where, context, files)
+	if err := usable(where, context, files); err != nil {
+		return nil, "", err
 	}
 	cfg, err = clientcmd.NewNonInteractiveClientConfig(*files, context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
 	if err != nil {
@@ -104,15 +111,26 @@ func restConfig(ds config.Datastore) (cfg *rest.Config, context string, err erro
 	return cfg, context, nil
 }
 
-func noContext(where, context string, files *api.Config) error {
+// usable says what a context lacks, in words that name it.
+func usable(where, context string, files *api.Config) error {
 	has := "it has none"
 	if len(files.Contexts) > 0 {
 		has = "it has " + strings.Join(slices.Sorted(maps.Keys(files.Contexts)), ", ")
 	}
-	if context == "" {
+	c, ok := files.Contexts[context]
+	switch {
+	case context == "":
 		return fmt.Errorf("%s: no current-context is set; name one with --%s: %s", where, config.FlagContext, has)
+	case !ok:
+		return fmt.Errorf("%s: there is no context %q; %s", where, context, has)
 	}
-	return fmt.Errorf("%s: there is no context %q; %s", where, context, has)
+	if cluster, ok := files.Clusters[c.Cluster]; !ok || cluster.Server == "" {
+		return fmt.Errorf("%s: context %s: there is no cluster %q with a server", where, context, c.Cluster)
+	}
+	if _, ok := files.AuthInfos[c.AuthInfo]; !ok && c.AuthInfo != "" {
+		return fmt.Errorf("%s: context %s: there is no user %q", where, context, c.AuthInfo)
+	}
+	return nil
 }
 
 // snapshot implements store. Each kind is a consistent list of its own moment; see
