@@ -338,6 +338,20 @@ func TestClaimLosesToAnotherHost(t *testing.T) {
 	w.claims()
 }
 
+// Case E2: when others were quicker, the counts are of what they left.
+func TestExhaustionCountsWhatOthersLeft(t *testing.T) {
+	w := newWorld(t)
+	w.pool("v4", "10.0.0.0/30", size(30))
+	w.mustAttach(pod("node-b", "b", "b"), 3, 0)
+	c, faults := w.process("late")
+	faults.Hook(takeAddress(w, "node-b"))
+	_, err := w.attach(c, request(pod("node-a", "a", "a"), 1, 0))
+	const want = "0 free and 0 cooling in blocks that are not full (0)"
+	if !errors.Is(err, ErrExhausted) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v; want that it says %q", err, want)
+	}
+}
+
 // Case E3: what a request costs in calls (design section 11; the Kubernetes store counts
 // the same calls).
 func TestAssignCalls(t *testing.T) {

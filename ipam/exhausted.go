@@ -146,15 +146,18 @@ func (s *search) report(p pool.Pool, e *ExhaustedError) PoolReport {
 		if seen.Value.Pool != p.Name {
 			continue
 		}
-		r.Blocks++
 		b, _ := seen.Value.Collect(s.c.clock.Now(), s.v.config.IPCooldown)
+		free, cooling := 0, b.Counts().Cooling
 		for a := range b.Free() {
 			if !u.Contains(a) {
-				r.Free++
+				free++
 				e.hasOthers = true
 			}
 		}
-		r.Cooling += b.Counts().Cooling
+		if free+cooling > 0 {
+			r.Blocks++
+		}
+		r.Free, r.Cooling = r.Free+free, r.Cooling+cooling
 		if at, ok := b.NextFree(s.v.config.IPCooldown); ok && (e.NextFree.IsZero() || at.Before(e.NextFree)) {
 			e.NextFree = at
 		}

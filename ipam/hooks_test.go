@@ -49,3 +49,9 @@ func stealBlock(w *world, node string, stolen *netip.Prefix) func(context.Contex
 			}
 		})
 }
+
+// takeAddress has node take an address when the client is about to change a block.
+func takeAddress(w *world, node string) func(context.Context, memstore.Op) error {
+	return once(func(op memstore.Op) bool { return op.Verb == memstore.Update && strings.EqualFold(op.Table, "blocks") },
+		func(context.Context, memstore.Op) { w.mustAttach(pod(node, "quick", "quick"), 1, 0) })
+}

@@ -26,7 +26,7 @@ func (s *search) others(ctx context.Context) error {
 	if err := s.reclaim(ctx); err != nil || s.need == 0 || s.v.config.StrictAffinity || s.ensured != nil {
 		return err
 	}
-	for _, e := range s.seen {
+	for i, e := range s.seen {
 		if s.need == 0 {
 			return nil
 		}
@@ -36,6 +36,9 @@ func (s *search) others(ctx context.Context) error {
 		}
 		if err := s.from(ctx, p, e, anyOwner); err != nil {
 			return err
+		}
+		if at := s.host.block(e.Key); at >= 0 { // others may have been quicker: tell what is left
+			s.seen[i] = s.host.blocks[at]
 		}
 	}
 	return nil
