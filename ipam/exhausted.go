@@ -39,7 +39,7 @@ type ExhaustedError struct {
 type PoolReport struct {
 	Name     string
 	CIDR     string
-	Blocks   int // blocks looked at
+	Blocks   int // blocks with an address free or cooling
 	Free     int // addresses free in blocks of others
 	Cooling  int
 	Reserved string // how many addresses of the pool are reserved, decimal
