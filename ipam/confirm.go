@@ -13,8 +13,8 @@ import (
 
 // confirm makes the host's claim on b count (INV-6). When the affinity is not what
 // was seen, the claim may have been released meanwhile, which begins at the block:
-// it is read again, and if it names the host no longer the affinity goes:
-// errStaleAffinity.
+// it is read again, and if it names the host no longer, or is not the block that was
+// claimed, the affinity goes: errStaleAffinity.
 func (a *assigner) confirm(ctx context.Context, b blockEntry, poolName string) error {
 	if i := a.host.claim(b.Key); i >= 0 {
 		seen := a.host.affinities[i].Value
@@ -22,7 +22,7 @@ func (a *assigner) confirm(ctx context.Context, b blockEntry, poolName string) e
 			return nil
 		}
 	}
-	surprised, err := a.confirmSeen(ctx, b, poolName)
+	e, surprised, err := a.confirmSeen(ctx, b, poolName)
 	if err != nil {
 		return fmt.Errorf("confirm affinity of %s: %w", b.Key, err)
 	}
@@ -31,8 +31,8 @@ func (a *assigner) confirm(ctx context.Context, b blockEntry, poolName string) e
 	}
 	now, err := a.c.store.Blocks.Get(ctx, b.Key)
 	switch {
-	case err == nil && now.Value.Affinity == a.host.affinity():
-		return nil
+	case err == nil && now.Value.Affinity == a.host.affinity() && now.Value.Seq >= e.Value.BlockSeq:
+		return nil // else it is another block: deleted, and what was lost before has landed (INV-15)
 	case err != nil && !errors.Is(err, datastore.ErrNotFound):
 		return fmt.Errorf("read block %s: %w", b.Key, err)
 	}
@@ -42,17 +42,17 @@ func (a *assigner) confirm(ctx context.Context, b blockEntry, poolName string) e
 // confirmSeen confirms the host's affinity for b and reports whether it was not what
 // was seen of it. One that is not there begins as pending: a create that is lost can
 // land when the affinity is gone again, and must count for nothing then (INV-7).
-func (a *assigner) confirmSeen(ctx context.Context, b blockEntry, poolName string) (surprised bool, err error) {
+func (a *assigner) confirmSeen(ctx context.Context, b blockEntry, poolName string) (e affinityEntry, surprised bool, err error) {
 	confirmed := datastore.Affinity{State: datastore.Confirmed, Pool: poolName, BlockSeq: b.Value.Seq}
 	for range maxRounds {
 		if a.host.claim(b.Key) < 0 {
 			surprised = true
 			if err := a.pend(ctx, poolName, b.Key); err != nil {
-				return surprised, err
+				return e, surprised, err
 			}
 		}
 		seen := a.host.affinities[a.host.claim(b.Key)]
-		e, err := update(ctx, a.c.backoff, a.c.store.Affinities, seen.Key, &seen,
+		e, err = update(ctx, a.c.backoff, a.c.store.Affinities, seen.Key, &seen,
 			func(e affinityEntry) (datastore.Affinity, bool, error) {
 				surprised = surprised || e.Rev != seen.Rev
 				newer := e.Value.State == datastore.Confirmed && e.Value.BlockSeq >= b.Value.Seq
@@ -61,13 +61,13 @@ func (a *assigner) confirmSeen(ctx context.Context, b blockEntry, poolName strin
 		switch {
 		case err == nil:
 			a.host.sawClaim(e)
-			return surprised, nil
+			return e, surprised, nil
 		case !errors.Is(err, datastore.ErrNotFound):
-			return surprised, err
+			return e, surprised, err
 		}
 		a.host.dropClaim(b.Key)
 	}
-	return surprised, fmt.Errorf("it is created and deleted at the same time: %w", ErrContention)
+	return e, surprised, fmt.Errorf("it is created and deleted at the same time: %w", ErrContention)
 }
 
 // withdraw removes the host's pending affinity for a block it did not get, and
