@@ -9,7 +9,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/allod/allod/ipam"
 	"github.com/allod/allod/ipam/datastore/v1alpha1"
+	"github.com/allod/allod/ipam/pool"
 )
 
 // Case D10: operators apply overlapping pools at the same moment. At rest one of them
@@ -75,4 +77,52 @@ func TestAdmissionCutShort(t *testing.T) {
 	patch(t, v1alpha1.KindPool, "v4", `{"spec":{"disabled":true}}`)
 	o.apply(manifest(v1alpha1.KindConfiguration, "default", "strictAffinity: true")).ends(0)
 	wantCondition(t, "v4", "False Disabled "+v1alpha1.PoolFinalizer)
+}
+
+// Nodes take and give back addresses while the pool is deleted: it never goes before
+// its blocks, and once it is gone nobody has an address of it (INV-1).
+func TestDeleteAgainstNodes(t *testing.T) {
+	o := administrator(t)
+	o.apply(poolManifest("v4", "cidr: 10.64.0.0/26, blockSize: 28")).ends(0)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 3 {
+		c, _ := library(t)
+		node := fmt.Sprintf("node-%d", i)
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				// Refused once the pool is deleted; what was taken is always given back.
+				who := owner(node, fmt.Sprintf("%s-%d", node, n))
+				_, _ = c.Attach(t.Context(), ipam.AttachRequest{AutoAssignRequest: ipam.AutoAssignRequest{
+					Num4: 1, Host: pool.Node{Name: node}, Use: pool.UseWorkload, Owner: who,
+				}})
+				if _, err := c.Detach(t.Context(), ipam.DetachRequest{Attachment: who.Attachment(), Node: node}); err != nil {
+					t.Errorf("detach: %v", err)
+				}
+			}
+		})
+	}
+	gone := false
+	for try := 0; try < 50 && !gone; try++ {
+		r := o.run("", "delete", "ippool/v4", "--timeout", "20s")
+		if gone = r.code == 0; !gone {
+			r.ends(1, "of its addresses are allocated") // at that moment
+		}
+	}
+	if !gone {
+		t.Error("the pool is still there")
+	}
+	if b := left(t, v1alpha1.KindBlock); b != 0 { // a claim may just be found to be in vain
+		t.Errorf("the pool is gone, and %d blocks are left", b)
+	}
+	close(stop)
+	wg.Wait()
+	if b, a := left(t, v1alpha1.KindBlock), left(t, v1alpha1.KindAffinity); b+a != 0 {
+		t.Errorf("in the end %d blocks and %d claims are left", b, a)
+	}
 }
