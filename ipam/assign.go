@@ -147,14 +147,36 @@ func (c *Client) newAssigner(ctx context.Context, r AutoAssignRequest) (*assigne
 	if err != nil {
 		return nil, err
 	}
-	host, err := c.hostView(ctx, r.Host.Name)
+	host, err := c.hostBlocks(ctx, r.Host.Name)
 	if err != nil {
 		return nil, err
 	}
 	r.Owner.Node = cmp.Or(r.Owner.Node, r.Host.Name) // it is what the host's blocks are found by
 	a := &assigner{c: c, host: host, r: r}
 	a.use(v)
-	return a, nil
+	return a, a.readClaims(ctx)
+}
+
+// readClaims reads the affinities of the host, or, when its blocks have no room and a
+// claim will need to know what others have, those of everybody at once.
+func (a *assigner) readClaims(ctx context.Context) error {
+	q := datastore.Query{}
+	if a.host.roomFor(a.r.wants()) {
+		q.Owner = a.host.affinity()
+	}
+	list, err := a.c.store.Affinities.List(ctx, q)
+	if err != nil {
+		return fmt.Errorf("list affinities for node %s: %w", a.host.name, err)
+	}
+	if q.Owner.IsZero() {
+		a.known, a.listed = list, true
+	}
+	for _, e := range list {
+		if e.Key.Owner == a.host.affinity() {
+			a.host.affinities = append(a.host.affinities, e)
+		}
+	}
+	return nil
 }
 
 // refresh reads what the operators have configured again, consistently: what a view

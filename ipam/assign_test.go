@@ -365,8 +365,8 @@ func TestAssignCalls(t *testing.T) {
 		return calls(f)
 	}
 	const warm = 5 // configuration, pools, reservations, the host's blocks and affinities
-	if r, wr := count("node-a", "cold", 1, nil); r != warm+2 || wr != 3 {
-		t.Errorf("new block: %d reads, %d writes; want %d and 3", r, wr, warm+2)
+	if r, wr := count("node-a", "cold", 1, nil); r != warm+1 || wr != 3 {
+		t.Errorf("new block: %d reads, %d writes; want %d and 3", r, wr, warm+1)
 	}
 	if r, wr := count("node-a", "warm", 1, nil); r != warm || wr != 1 {
 		t.Errorf("warm: %d reads, %d writes; want %d and 1", r, wr, warm)

@@ -50,13 +50,15 @@ func (s *search) claim(ctx context.Context) error {
 // spread by it, and the compare-and-swap decides. A block without an affinity is not
 // in it: it is claimed like a new one.
 func (s *search) takenBlocks(ctx context.Context) error {
-	all, err := s.c.store.Affinities.List(ctx, datastore.Query{MayBeStale: true})
-	if err != nil {
-		return fmt.Errorf("list affinities: %w", err)
+	if !s.listed {
+		all, err := s.c.store.Affinities.List(ctx, datastore.Query{MayBeStale: true})
+		if err != nil {
+			return fmt.Errorf("list affinities: %w", err)
+		}
+		s.known, s.listed = all, true
 	}
-	s.known, s.listed = all, true
-	s.occupied = make([]netip.Prefix, 0, len(all))
-	for _, e := range all {
+	s.occupied = make([]netip.Prefix, 0, len(s.known))
+	for _, e := range s.known {
 		s.occupied = append(s.occupied, e.Key.CIDR)
 	}
 	return nil

@@ -103,15 +103,34 @@ type hostView struct {
 }
 
 func (c *Client) hostView(ctx context.Context, name string) (*hostView, error) {
+	h, err := c.hostBlocks(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	h.affinities, err = c.store.Affinities.List(ctx, datastore.Query{Owner: h.affinity()})
+	if err != nil {
+		return nil, fmt.Errorf("list affinities of node %s: %w", name, err)
+	}
+	return h, nil
+}
+
+// hostBlocks is a host's view without its affinities.
+func (c *Client) hostBlocks(ctx context.Context, name string) (*hostView, error) {
 	blocks, err := c.store.Blocks.List(ctx, c.of(name))
 	if err != nil {
 		return nil, fmt.Errorf("list blocks of node %s: %w", name, err)
 	}
-	affinities, err := c.store.Affinities.List(ctx, datastore.Query{Owner: block.Host(name)})
-	if err != nil {
-		return nil, fmt.Errorf("list affinities of node %s: %w", name, err)
-	}
-	return &hostView{name: name, blocks: blocks, affinities: affinities}, nil
+	return &hostView{name: name, blocks: blocks}, nil
+}
+
+// roomFor reports whether a block of the host may have room for each of the wants.
+func (h *hostView) roomFor(ws []want) bool {
+	return !slices.ContainsFunc(ws, func(w want) bool {
+		return w.n > 0 && !slices.ContainsFunc(h.blocks, func(e blockEntry) bool {
+			n := e.Value.Counts()
+			return e.Value.Affinity == h.affinity() && pool.FamilyOf(e.Key.Addr()) == w.family && n.Free+n.Cooling > 0
+		})
+	})
 }
 
 func (h *hostView) affinity() block.Affinity { return block.Host(h.name) }

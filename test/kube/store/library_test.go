@@ -97,7 +97,7 @@ func TestCallsOfTheLibrary(t *testing.T) {
 		}
 	}
 	r, w := attach("node-a", "cold", 1, nil)
-	budget("ADD that claims a block", r, w, warm+2, 3)
+	budget("ADD that claims a block", r, w, warm+1, 3)
 	r, w = attach("node-a", "warm", 1, nil)
 	budget("warm ADD", r, w, warm, 1)
 
