@@ -114,9 +114,9 @@ func TestCallsOfTheLibrary(t *testing.T) {
 		attach(fmt.Sprint("node-", i), fmt.Sprint("fill-", i), 2, nil)
 	}
 	r, w = attach("node-x", "last", 1, nil)
-	budget("ADD of the last address of 128 blocks", r, w, warm+2, 1)
+	budget("ADD of the last address of 128 blocks", r, w, warm+1, 1)
 	r, w = attach("node-x", "full", 1, ipam.ErrExhausted)
-	budget("ADD when 128 blocks are full", r, w, warm+3, 0)
+	budget("ADD when 128 blocks are full", r, w, warm+2, 0)
 }
 
 // INV-1: clients that allocate from one small pool at once, until it is full, use
