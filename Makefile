@@ -149,8 +149,9 @@ test-netns: build cni-plugins ## the built plugin under the reference plugins in
 	@$(TIER) -name netns -- $(NETNS_PKGS)
 
 .PHONY: test-kube
-test-kube: build etcd kube-apiserver ## CRDs, store and direct mode on a real API server that the tests start
+test-kube: build cni-plugins etcd kube-apiserver ## CRDs, store and direct mode on a real API server that the tests start (root)
 	$(need-cc)
+	@[ "$$(id -u)" = 0 ] || { echo "test-kube makes network namespaces: run it as root" >&2; exit 1; }
 	@$(TIER) -name kube -- $(KUBE_PKGS)
 
 .PHONY: arch
