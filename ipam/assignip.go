@@ -169,7 +169,7 @@ func (s *search) owned(b block.Block) (block.Block, bool) {
 
 // notUsable says why a block that exists gave nothing.
 func (s *search) notUsable(e blockEntry) error {
-	if err := e.Value.Writable(); err != nil {
+	if err := e.Value.Giving(); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: block %s belongs to %q (set strictAffinity to false, or use an address of a block of %s)",

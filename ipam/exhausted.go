@@ -161,7 +161,7 @@ func (s *search) report(p pool.Pool, e *ExhaustedError) PoolReport {
 		if at, ok := b.NextFree(s.v.config.IPCooldown); ok && (e.NextFree.IsZero() || at.Before(e.NextFree)) {
 			e.NextFree = at
 		}
-		if err := b.Writable(); err != nil {
+		if err := b.Giving(); err != nil {
 			e.Skipped = append(e.Skipped, pool.Skipped{Pool: p.Name, Reason: err.Error()})
 		}
 	}

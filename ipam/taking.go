@@ -75,8 +75,8 @@ func (t *taking) change(e blockEntry) (block.Block, bool, error) {
 
 // plan collects what has cooled, takes, and labels: the whole of one block write.
 func (t *taking) plan(b block.Block) (block.Block, []block.Allocation, error) {
-	if b.Writable() != nil {
-		return b, nil, nil // a newer version's block gives nothing here; see exhausted
+	if b.Giving() != nil {
+		return b, nil, nil // a newer version's block gives nothing here, nor does a deleted one; see exhausted
 	}
 	b, _ = b.Collect(t.c.clock.Now(), t.v.config.IPCooldown)
 	if b.Affinity == t.host {
@@ -88,7 +88,7 @@ func (t *taking) plan(b block.Block) (block.Block, []block.Allocation, error) {
 
 // worth reports whether next, with got in it, is worth a write.
 func (t *taking) worth(next block.Block, got []block.Allocation) bool {
-	return len(got) > 0 || t.bare && next.Affinity == t.host && next.Writable() == nil
+	return len(got) > 0 || t.bare && next.Affinity == t.host && next.Giving() == nil
 }
 
 // has reports whether b is the host's, with everything that the host reserves.

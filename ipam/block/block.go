@@ -54,6 +54,9 @@ type Block struct {
 	// determine; see [Block.Relabel].
 	Pool  string
 	Space Space
+	// Deleting: somebody has deleted the block object, and somebody else still holds
+	// it. What would be given in it would vanish with it.
+	Deleting bool
 
 	format   int
 	slots    []*Slot  // index = ordinal, nil = not in a slot; never written through
@@ -258,6 +261,15 @@ func (b Block) Writable() error {
 			b.CIDR, b.format, Format, ErrFormat)
 	}
 	return nil
+}
+
+// Giving returns why nothing may be given out of b: it is not [Block.Writable], or is
+// being deleted. What it has given may be released.
+func (b Block) Giving() error {
+	if b.Deleting {
+		return fmt.Errorf("block %s is being deleted (its object has a deletionTimestamp, and finalizers hold it)", b.CIDR)
+	}
+	return b.Writable()
 }
 
 // Problems returns what was wrong with the stored form, one line each. Operators

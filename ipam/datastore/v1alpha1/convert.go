@@ -35,6 +35,7 @@ func (o *IPAMBlock) Block() (block.Block, error) {
 	if err != nil {
 		return block.Block{}, fmt.Errorf("%s %s: spec.cidr: %w", KindBlock, o.Name, err)
 	}
+	b.Deleting = o.DeletionTimestamp != nil
 	name := poolName(o.Labels, o.Annotations)
 	switch space := block.Space(o.Labels[LabelSpace]); space {
 	case block.SpaceFree, block.SpaceCooling, block.SpaceFull:

@@ -4,10 +4,12 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/allod/allod/ipam"
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
 	"github.com/allod/allod/ipam/datastore/v1alpha1"
@@ -152,4 +154,40 @@ func TestDeletingBlockGivesNothingOut(t *testing.T) {
 	if _, err := table.Get(t.Context(), cidr); !errors.Is(err, datastore.ErrNotFound) {
 		t.Errorf("get of the block that was let go: %v; want %v", err, datastore.ErrNotFound)
 	}
+}
+
+// An ADD passes a block by that is being deleted, and says so when there is no other;
+// what the block has given is released.
+func TestAddPassesADeletingBlockBy(t *testing.T) {
+	s, _ := open(t)
+	admittedPool(t, s, "10.0.0.0/29", 30)
+	c := ipam.New(s.Store(), ipam.Options{Clock: s})
+	attach := func(id string) (netip.Prefix, error) {
+		got, err := c.Attach(t.Context(), request("node-a", id, 1))
+		if err != nil {
+			return netip.Prefix{}, err
+		}
+		return got.V4[0].Block, nil
+	}
+	first, err := attach("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := v1alpha1.BlockName(first)
+	free := hold(t, v1alpha1.KindBlock, name)
+	e, err := s.Store().Blocks.Get(t.Context(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held(t, v1alpha1.KindBlock, s.Store().Blocks.Delete(t.Context(), e))
+	for i := range 4 {
+		if b, err := attach(fmt.Sprint("more-", i)); err != nil || b == first {
+			t.Errorf("ADD %d: block %v, %v; want the other block", i, b, err)
+		}
+	}
+	if _, err := attach("none"); !errors.Is(err, ipam.ErrExhausted) || !strings.Contains(err.Error(), "is being deleted") {
+		t.Errorf("ADD with the block being deleted alone: %v", err)
+	}
+	detach(t, c, "first")
+	free()
 }
