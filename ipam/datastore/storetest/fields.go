@@ -23,7 +23,7 @@ func fields(t *testing.T, open Open) {
 	if d := diff(1, len(full.Problems())); d != "" {
 		t.Errorf("problems of the sample block: %q; want that of its one bad line", full.Problems())
 	}
-	kept(t, s.Blocks, viewBlock, map[netip.Prefix][]block.Block{full.CIDR: {full}})
+	kept(t, s.Blocks, viewBlock, map[netip.Prefix][]block.Block{full.CIDR: {full}}, "Deleting") // the store's
 	var slots []block.Slot
 	for a, want := range full.All() {
 		got, ok := get(t, s.Blocks, full.CIDR).Value.Slot(a)
