@@ -85,7 +85,7 @@ func TestCalls(t *testing.T) {
 	isLabelledList(t, n.budget("DEL of nothing", 1, 0))
 
 	c.patch(v1alpha1.KindPool, "v4", `{"spec":{"nodeSelector":"rack=r1"}}`)
-	c.admit("v4")
+	c.admit()
 	n.add(one, c.pod("selected", nil))
 	if calls := n.budget("warm ADD, the pool has a nodeSelector", warmReads+1, 1); !needs(calls, "nodes", "get") {
 		t.Error("the Node was not read")
@@ -131,8 +131,7 @@ func TestCallsAtTheEndOfAPool(t *testing.T) {
 func (c *cluster) fill(cidr string, n int) {
 	c.t.Helper()
 	c.apply("apiVersion: ipam.allod.io/v1alpha1\nkind: IPAMConfiguration\nmetadata: {name: default}\nspec: {maxBlocksPerHost: 1000}\n")
-	lib := ipam.New(c.store.Store(), ipam.Options{Clock: c.store})
-	got, err := lib.Attach(c.t.Context(), ipam.AttachRequest{AutoAssignRequest: ipam.AutoAssignRequest{
+	got, err := c.library().Attach(c.t.Context(), ipam.AttachRequest{AutoAssignRequest: ipam.AutoAssignRequest{
 		Num4: n, Host: pool.Node{Name: "filler"}, Use: pool.UseWorkload, Pools4: []string{cidr},
 		Owner: block.Owner{Network: "k8s-pod-network", Namespace: namespace, Pod: "filler", PodUID: "filler", ContainerID: "filler", IfName: "eth0"},
 	}})
@@ -140,7 +139,7 @@ func (c *cluster) fill(cidr string, n int) {
 	if len(got.V4) != n {
 		c.t.Fatalf("the filler got %d addresses", len(got.V4))
 	}
-	must(c.t, c.ipam.Resource(v1alpha1.Resource(v1alpha1.KindConfiguration)).DeleteCollection(c.t.Context(), deleteNow, everything))
+	must(c.t, c.kinds.Resource(v1alpha1.Resource(v1alpha1.KindConfiguration)).DeleteCollection(c.t.Context(), deleteNow, everything))
 }
 
 // A DEL writes each block once, whatever it held there.

@@ -16,11 +16,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/allod/allod/ipam"
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
 	"github.com/allod/allod/ipam/datastore/kubestore"
 	"github.com/allod/allod/ipam/datastore/v1alpha1"
-	"github.com/allod/allod/ipam/pool"
 	"github.com/allod/allod/test/fixture"
 	"github.com/allod/allod/test/kube/apiserver"
 )
@@ -38,7 +38,7 @@ type cluster struct {
 	t      *testing.T
 	server *apiserver.Server
 	core   *kubernetes.Clientset
-	ipam   dynamic.Interface
+	kinds  dynamic.Interface // ours, as plain objects
 	store  *kubestore.Store
 }
 
@@ -58,7 +58,7 @@ func clusterOn(t *testing.T, s *apiserver.Server) *cluster {
 	quiet := s.Config()
 	quiet.WarningHandler = rest.NoWarnings{} // of names that are long on purpose
 	c.core, errs[0] = kubernetes.NewForConfig(quiet)
-	c.ipam, errs[1] = dynamic.NewForConfig(s.Config())
+	c.kinds, errs[1] = dynamic.NewForConfig(s.Config())
 	c.store, errs[2] = kubestore.New(s.Config(), kubestore.Options{})
 	for _, err := range errs {
 		must(t, err)
@@ -89,7 +89,7 @@ func (c *cluster) empty() {
 	for _, kind := range []string{
 		v1alpha1.KindPool, v1alpha1.KindReservation, v1alpha1.KindConfiguration, v1alpha1.KindBlock, v1alpha1.KindAffinity,
 	} {
-		all := c.ipam.Resource(v1alpha1.Resource(kind))
+		all := c.kinds.Resource(v1alpha1.Resource(kind))
 		if kind == v1alpha1.KindPool { // finalizers hold them
 			list, err := all.List(ctx, metav1.ListOptions{})
 			must(c.t, err)
@@ -113,32 +113,34 @@ func (c *cluster) apply(manifest string) {
 	must(c.t, c.server.Apply(c.t.Context(), []byte(manifest)))
 }
 
-// pools applies pools and admits them, as the collector would.
+// pools applies pools and admits them.
 func (c *cluster) pools(manifest string) {
 	c.t.Helper()
 	c.apply(manifest)
-	objects, err := apiserver.Decode([]byte(manifest))
+	c.admit()
+}
+
+// admit decides about the pools as they are now; `allod-agent apply` does the same.
+func (c *cluster) admit() {
+	c.t.Helper()
+	all, err := c.library().ReconcilePools(c.t.Context())
 	must(c.t, err)
-	for _, o := range objects {
-		if o.GetKind() == v1alpha1.KindPool {
-			c.admit(o.GetName())
+	for _, p := range all {
+		if !p.Status.Allocatable {
+			c.t.Fatalf("pool %s hands out nothing: %s", p.Name, p.Status.Message)
 		}
 	}
 }
 
-func (c *cluster) admit(name string) {
-	c.t.Helper()
-	e, err := c.store.Store().Pools.Get(c.t.Context(), name)
-	must(c.t, err)
-	e.Value.Status = pool.Status{Finalizer: true, Allocatable: true, Reason: pool.ReasonOK, ObservedGeneration: e.Value.Generation}
-	_, err = c.store.Store().PoolStatus(c.t.Context(), e)
-	must(c.t, err)
+// library is the library in the administrator's hands.
+func (c *cluster) library() *ipam.Client {
+	return ipam.New(c.store.Store(), ipam.Options{Clock: c.store})
 }
 
 // object is a stored object as the API server has it.
 func (c *cluster) object(kind, name string) *unstructured.Unstructured {
 	c.t.Helper()
-	o, err := c.ipam.Resource(v1alpha1.Resource(kind)).Get(c.t.Context(), name, metav1.GetOptions{})
+	o, err := c.kinds.Resource(v1alpha1.Resource(kind)).Get(c.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		c.t.Fatalf("%s %s: %v", kind, name, err)
 	}
@@ -148,14 +150,14 @@ func (c *cluster) object(kind, name string) *unstructured.Unstructured {
 // write stores an object as somebody else would.
 func (c *cluster) write(kind string, o *unstructured.Unstructured) {
 	c.t.Helper()
-	_, err := c.ipam.Resource(v1alpha1.Resource(kind)).Update(c.t.Context(), o, metav1.UpdateOptions{})
+	_, err := c.kinds.Resource(v1alpha1.Resource(kind)).Update(c.t.Context(), o, metav1.UpdateOptions{})
 	must(c.t, err)
 }
 
 // patch changes an object as `kubectl patch --type merge` would.
 func (c *cluster) patch(kind, name, merge string) {
 	c.t.Helper()
-	_, err := c.ipam.Resource(v1alpha1.Resource(kind)).Patch(
+	_, err := c.kinds.Resource(v1alpha1.Resource(kind)).Patch(
 		c.t.Context(), name, "application/merge-patch+json", []byte(merge), metav1.PatchOptions{})
 	must(c.t, err)
 }

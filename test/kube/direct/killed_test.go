@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/allod/allod/ipam"
 	"github.com/allod/allod/test/fixture"
 )
 
@@ -134,7 +133,7 @@ func TestKilledAtEachCall(t *testing.T) {
 	p := n.proxied()
 	other := c.pod("other", nil)
 	for _, step := range []killStep{
-		{name: "a cold ADD", verb: "ADD", calls: 12, writes: 3},
+		{name: "a cold ADD", verb: "ADD", calls: 11, writes: 3},
 		{name: "a warm ADD", verb: "ADD", calls: 8, writes: 1, others: []fixture.Sandbox{other}},
 		{name: "a DEL", verb: "DEL", calls: 2, writes: 1, held: true},
 	} {
@@ -199,7 +198,7 @@ func (n *node) killOnce(p *proxy, step killStep, k int, drop bool) (went, write 
 // releaseAll makes a node forget its blocks.
 func (c *cluster) releaseAll(n *node) {
 	c.t.Helper()
-	lib := ipam.New(c.store.Store(), ipam.Options{Clock: c.store})
+	lib := c.library()
 	must(c.t, lib.ReleaseHostAffinities(c.t.Context(), n.name, true))
 	if _, err := lib.CollectBlocks(c.t.Context(), nil, 0); err != nil {
 		c.t.Fatal(err)
@@ -226,7 +225,7 @@ func TestKilledAtRandom(t *testing.T) {
 			s := c.pod(fmt.Sprintf("web-%s-%d", n.name, i), nil)
 			cmd := n.plugin.Command(t.Context(), fixture.Call{Verb: "ADD", Sandbox: s, Config: n.conf(nil, nil)})
 			must(t, cmd.Start())
-			timer := time.AfterFunc(rand.N(whole), func() { _ = cmd.Process.Kill() })
+			timer := time.AfterFunc(rand.N(2*whole), func() { _ = cmd.Process.Kill() })
 			defer timer.Stop()
 			started, round = append(started, cmd), append(round, line{n, s})
 		}

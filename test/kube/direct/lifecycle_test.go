@@ -192,7 +192,7 @@ func TestCheckAndStatus(t *testing.T) {
 	n.refused("STATUS", n.conf(nil, nil), fixture.Sandbox{}, 50, "no IPv4 pool", "IPPool")
 	c.apply(poolManifest("v4", "cidr: 10.64.0.0/24"))
 	n.refused("STATUS", n.conf(nil, nil), fixture.Sandbox{}, 50, "v4")
-	c.admit("v4")
+	c.admit()
 	n.ok("STATUS", n.conf(nil, nil), fixture.Sandbox{})
 
 	web, db := c.pod("web-0", nil), c.pod("db-0", nil)

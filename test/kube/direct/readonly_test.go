@@ -21,7 +21,7 @@ func (c *cluster) revisions() map[string]string {
 		v1alpha1.KindPool, v1alpha1.KindReservation, v1alpha1.KindConfiguration, v1alpha1.KindBlock,
 		v1alpha1.KindAffinity, v1alpha1.KindHandle, v1alpha1.KindTunnelEndpoint,
 	} {
-		list, err := c.ipam.Resource(v1alpha1.Resource(kind)).List(c.t.Context(), metav1.ListOptions{})
+		list, err := c.kinds.Resource(v1alpha1.Resource(kind)).List(c.t.Context(), metav1.ListOptions{})
 		must(c.t, err)
 		for _, o := range list.Items {
 			all[kind+" "+o.GetName()] = o.GetResourceVersion()
@@ -41,7 +41,7 @@ func TestReadsNeverWrite(t *testing.T) {
 	n.add(n.conf(nil, nil), db)
 	// What an ADD would put right: a claim for a block that is not there, and no
 	// affinity for the one that is.
-	must(t, c.ipam.Resource(v1alpha1.Resource(v1alpha1.KindAffinity)).DeleteCollection(t.Context(), deleteNow, everything))
+	must(t, c.kinds.Resource(v1alpha1.Resource(v1alpha1.KindAffinity)).DeleteCollection(t.Context(), deleteNow, everything))
 	n.claims(c.blocks()[0].Key.Masked(), datastore.Pending)
 	before := c.revisions()
 	n.log.take(t)
