@@ -96,6 +96,19 @@ func TestGivenAddressInUse(t *testing.T) {
 	c.counts(2)
 }
 
+// Addresses that the runtime gives are served as well, and never beside those of an
+// annotation.
+func TestGivenByTheRuntime(t *testing.T) {
+	c := newCluster(t)
+	c.pools(choice)
+	n := c.node("node-a", nil)
+	plain, both := c.pod("plain", map[string]string{ipFamilies: `["IPv6"]`}), c.pod("both", map[string]string{ipAddrs: `["10.4.0.9"]`})
+	plain.IP, both.IP = "10.4.0.8", "10.4.0.10"
+	from(t, n.add(n.conf(nil, nil), plain), "10.4.0.8")
+	n.refused("ADD", n.conf(nil, nil), both, 7, "pod annotation "+ipAddrs, "use one of the two")
+	c.counts(1)
+}
+
 // What an annotation says wrongly is refused with its name: a pod must not silently
 // get another address than it asked for.
 func TestWrongAnnotations(t *testing.T) {

@@ -116,6 +116,29 @@ func TestTwentyNodesFillOnePool(t *testing.T) {
 	c.counts(0)
 }
 
+// Processes of one node wait for each other (the host lock): for one attachment all
+// get the same address, for different ones each gets its own, without a conflict.
+func TestOneNodeAtOnce(t *testing.T) {
+	c := newCluster(t)
+	c.pools(poolManifest("v4", "cidr: 10.0.0.0/28, blockSize: 28"))
+	n := c.node("node-a", nil)
+	var lines []line
+	for i := range 4 {
+		s := c.pod(fmt.Sprint("web-", i), nil)
+		lines = append(lines, line{n, s}, line{n, s}, line{n, s})
+	}
+	var told given
+	if failed := addAll(t, &told, lines, nil); len(failed) != 0 || len(told.who) != 4 {
+		t.Errorf("%d ADDs failed, %d addresses were given to 4 pods", len(failed), len(told.who))
+	}
+	told.isStored(c)
+	calls := n.log.take(t)
+	if got := answered(calls, http.StatusConflict); got != 0 || writes(calls) != 3+3 {
+		t.Errorf("%d conflicts and %d writes; want none, and 3 for the first address and one for each other", got, writes(calls))
+	}
+	c.settled()
+}
+
 // fillOn executes an ADD, again as a runtime does when it is told to, and reports
 // whether it got an address. That there is none must explain itself.
 func (n *node) fillOn(conf []byte, s fixture.Sandbox, told *given, busy *atomic.Int32) bool {

@@ -3,9 +3,15 @@
 package direct
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/allod/allod/test/fixture"
 	"github.com/allod/allod/test/kube/apiserver"
@@ -102,4 +108,39 @@ func addAll(t *testing.T, told *given, lines []line, cut func()) (failed []line)
 		}
 	}
 	return failed
+}
+
+// An API server that takes connections and says nothing: no verb hangs with it, and
+// each says which server did not answer.
+func TestAPIServerSilent(t *testing.T) {
+	c := newCluster(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts what the kernel takes
+	must(t, err)
+	defer l.Close()
+	s := c.pod("web-0", nil)
+	top := object{
+		"prevResult":                object{"cniVersion": "1.1.0", "ips": []object{{"address": "10.1.0.1/24"}}},
+		"cni.dev/valid-attachments": []object{},
+	}
+	var wg sync.WaitGroup
+	for verb, code := range map[string]uint{"ADD": 11, "CHECK": 11, "DEL": 11, "GC": 11, "STATUS": 50} {
+		n := c.node("node-"+strings.ToLower(verb), nil) // a host lock of its own: all wait at once
+		n.editKubeconfig(func(c *api.Config, _ *api.AuthInfo) {
+			for _, cluster := range c.Clusters {
+				cluster.Server = "https://" + l.Addr().String()
+			}
+		})
+		conf := n.conf(nil, top)
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			a, err := n.plugin.Run(ctx, fixture.Call{Verb: verb, Sandbox: s, Config: conf})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			wantRefusal(t, verb, a, code, l.Addr().String())
+		})
+	}
+	wg.Wait()
 }
