@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -38,17 +40,18 @@ func (m DirectMode) cluster(c plugin.Conf) (agentapi.Backend, error) {
 	if err != nil {
 		return nil, unusable(err)
 	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if m.CallLog != "" {
 		if err := kube.LogCalls(cfg, m.CallLog); err != nil {
-			return nil, err
+			log.Warn("calls are not logged", "err", err) // it must not end a request
 		}
 	}
 	bound, err := kube.BoundNode(cfg)
 	if err != nil {
 		return nil, unusable(err)
 	}
-	name, wrong := nodeName(c.NodeName, bound)
-	store, err := kubestore.New(cfg, kubestore.Options{})
+	name, wrong := nodeName(c.NodeName, bound, c.Datastore.Kubeconfig)
+	store, err := kubestore.New(cfg, kubestore.Options{Log: log})
 	if err != nil {
 		return nil, unusable(err)
 	}
@@ -82,21 +85,22 @@ func unusable(err error) error {
 
 // nodeName returns the node's name: the one its token is bound to, which the API
 // server vouches for. A configured name that differs is another node's, left by an
-// image or a rename: addresses booked on it would be freed while they are in use
-// (case D4). wrong says so, or, with name "", that there is no name at all.
-func nodeName(configured, bound string) (name string, wrong error) {
+// image or a rename, or the kubeconfig is: addresses booked on it would be freed while
+// they are in use (case D4). wrong says so, or that there is no name at all; then name
+// is "", because which of two is the wrong one is not known.
+func nodeName(configured, bound, kubeconfig string) (name string, wrong error) {
 	switch {
 	case bound == "" && configured == "":
 		return "", &agentapi.Error{
 			Code:    agentapi.CodeBadConfig,
-			Msg:     "no node name: the token in the kubeconfig is not bound to a node",
+			Msg:     fmt.Sprintf("no node name: the credential in %s is not bound to a node", kubeconfig),
 			Details: "use a token that is (TokenRequest with boundObjectRef of kind Node), or set ipam.nodeName to the name of the Node object",
 		}
 	case bound != "" && configured != "" && bound != configured:
-		return bound, &agentapi.Error{
+		return "", &agentapi.Error{
 			Code:    agentapi.CodeBadConfig,
-			Msg:     fmt.Sprintf("ipam.nodeName is %q, and the token in the kubeconfig is of node %q", configured, bound),
-			Details: "leave ipam.nodeName out, or correct it",
+			Msg:     fmt.Sprintf("ipam.nodeName is %q, and the token in %s is of node %q", configured, kubeconfig, bound),
+			Details: "leave ipam.nodeName out, or correct it, or give this node a kubeconfig of its own",
 		}
 	case bound != "":
 		return bound, nil
@@ -137,7 +141,8 @@ func (s *clustered) Status(ctx context.Context, r agentapi.StatusRequest) error 
 }
 
 // refusing serves DEL alone, which always completes (INV-10): it goes by the
-// attachment, and looks in this node's blocks, or without a node's name in all.
+// attachment, and looks in the blocks of every node, because what this one's name is
+// or was is not known.
 type refusing struct {
 	agentapi.Backend
 	why error

@@ -4,11 +4,11 @@ package node
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/allod/allod/agent/config"
-	"github.com/allod/allod/cni/agentapi"
 	"github.com/allod/allod/cni/plugin"
 )
 
@@ -31,8 +31,7 @@ the result is printed as the CNI specification says.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := config.CallLog()
 			if err != nil {
-				plugin.Refuse(&agentapi.Error{Code: agentapi.CodeBadEnvironment, Msg: err.Error()})
-				return ErrReported
+				slog.Warn("calls are not logged", "err", err) // it must not end a request
 			}
 			p := plugin.Plugin{Version: version, Backend: DirectMode{Version: version, CallLog: log}.Backend}
 			if code := p.Main(cmd.Context()); code != 0 {

@@ -26,9 +26,9 @@ type DirectMode struct {
 
 // Backend returns what serves one request under c.
 func (m DirectMode) Backend(_ context.Context, c plugin.Conf) (agentapi.Backend, error) {
-	store, err := c.Datastore.Choose(func(path string) bool {
+	store, err := c.Datastore.Choose(func(path string) error {
 		_, err := os.Stat(path)
-		return err == nil
+		return err
 	})
 	switch {
 	case err != nil:

@@ -156,10 +156,10 @@ func TestNodeName(t *testing.T) {
 		{"", "node-a", "node-a", false},
 		{"node-a", "node-a", "node-a", false},
 		{"node-a", "", "node-a", false},
-		{"node-b", "node-a", "node-a", true}, // case D4
+		{"node-b", "node-a", "", true}, // case D4
 		{"", "", "", true},
 	} {
-		got, err := nodeName(tt.configured, tt.bound)
+		got, err := nodeName(tt.configured, tt.bound, "/k")
 		if got != tt.want || (err != nil) != tt.wrong {
 			t.Errorf("configured %q, bound %q: %q, %v", tt.configured, tt.bound, got, err)
 		}

@@ -3,7 +3,9 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 
 	"github.com/allod/allod/cni/agentapi"
@@ -99,15 +101,25 @@ const (
 
 // Choose says which store direct mode works on: the one that is configured, else
 // Kubernetes if the kubeconfig is there, else the embedded store if its file is
-// there, else an *agentapi.Error to try again.
-func (d Datastore) Choose(exists func(path string) bool) (StoreType, error) {
-	switch {
-	case d.Type != StoreUnset:
+// there, else an *agentapi.Error to try again. stat is os.Stat's error: only "not
+// there" is absence; what cannot be looked at may be the store in use.
+func (d Datastore) Choose(stat func(path string) error) (StoreType, error) {
+	if d.Type != StoreUnset {
 		return d.Type, nil
-	case exists(d.Kubeconfig):
-		return StoreKubernetes, nil
-	case exists(d.Path):
-		return StoreBolt, nil
+	}
+	for _, s := range []struct {
+		store StoreType
+		path  string
+	}{{StoreKubernetes, d.Kubeconfig}, {StoreBolt, d.Path}} {
+		switch err := stat(s.path); {
+		case err == nil:
+			return s.store, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return StoreUnset, &agentapi.Error{
+				Code: agentapi.CodeTryAgain, Msg: fmt.Sprintf("look for a datastore: %v", err),
+				Details: "make the path readable, or set ipam.datastore.type",
+			}
+		}
 	}
 	return StoreUnset, &agentapi.Error{
 		Code: agentapi.CodeTryAgain,

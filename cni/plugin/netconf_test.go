@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"errors"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -253,16 +254,26 @@ func TestChooseStore(t *testing.T) {
 	for _, tt := range []struct {
 		typ    StoreType
 		exists []string
+		hidden string // cannot be looked at
 		want   StoreType
 	}{
-		{StoreBolt, []string{"/k"}, StoreBolt},
-		{StoreKubernetes, []string{"/d"}, StoreKubernetes},
-		{StoreUnset, []string{"/k", "/d"}, StoreKubernetes},
-		{StoreUnset, []string{"/d"}, StoreBolt},
-		{StoreUnset, nil, StoreUnset},
+		{StoreBolt, []string{"/k"}, "", StoreBolt},
+		{StoreKubernetes, []string{"/d"}, "", StoreKubernetes},
+		{StoreUnset, []string{"/k", "/d"}, "", StoreKubernetes},
+		{StoreUnset, []string{"/d"}, "", StoreBolt},
+		{StoreUnset, []string{"/d"}, "/k", StoreUnset}, // another store is never a substitute
+		{StoreUnset, nil, "", StoreUnset},
 	} {
 		d := Datastore{Type: tt.typ, Path: "/d", Kubeconfig: "/k"}
-		got, err := d.Choose(func(path string) bool { return slices.Contains(tt.exists, path) })
+		got, err := d.Choose(func(path string) error {
+			switch {
+			case path == tt.hidden:
+				return &fs.PathError{Op: "stat", Path: path, Err: fs.ErrPermission}
+			case slices.Contains(tt.exists, path):
+				return nil
+			}
+			return fs.ErrNotExist
+		})
 		if got != tt.want || (err != nil) != (tt.want == StoreUnset) {
 			t.Errorf("%+v with %v: %q, %v; want %q", d, tt.exists, got, err, tt.want)
 		}

@@ -148,3 +148,22 @@ func TestTokenFile(t *testing.T) {
 	n.ok("DEL", n.conf(nil, nil), s)
 	c.counts(0)
 }
+
+// Case D4: a DEL does not trust either of two names that differ. What was booked under
+// the configured one, when the credential was bound to no node, is found all the same
+// (INV-10).
+func TestDelUnderAnotherName(t *testing.T) {
+	c := newCluster(t)
+	c.pools(poolManifest("v4", "cidr: 10.1.0.0/24"))
+	n := c.node("node-a", nil)
+	c.nodeObject("node-b", nil)
+	bound, s := n.token(), c.pod("web-0", nil)
+	conf := n.conf(object{"nodeName": "node-b"}, nil)
+	n.unbound()
+	n.add(conf, s)
+	c.counts(1)
+	must(t, n.c.server.Kubeconfig(n.kubeconfig, bound))
+	n.refused("ADD", conf, c.pod("web-1", nil), 7, "nodeName", "node-a", "node-b", n.kubeconfig)
+	n.ok("DEL", conf, s)
+	c.counts(0)
+}
