@@ -62,7 +62,7 @@ type Entry[K comparable, V any] struct {
 
 // Query selects entries. Set fields are all required (AND); the zero Query
 // selects everything. Blocks support every field, affinities Owner and Pool; other
-// tables ignore all but MayBeStale.
+// tables ignore all but MayBeStale and Strict.
 type Query struct {
 	Node  string         // blocks: affinity or allocation of this node
 	Owner block.Affinity // affinities: claims of this owner
@@ -72,6 +72,11 @@ type Query struct {
 	// MayBeStale allows an answer from a cache that lags. Absence must never be
 	// concluded from it (INV-10); entries from it are safe as CAS candidates.
 	MayBeStale bool
+	// Strict makes an object that is selected and cannot be read an error that names
+	// it. Without it a store may leave such an object out and log it, so that one does
+	// not stop every other (case D15). Whoever concludes from a list that something is
+	// not there (a pool without blocks, a handle without addresses) must set it.
+	Strict bool
 }
 
 // Table is one kind of object. Values passed in and returned are not shared
@@ -80,7 +85,7 @@ type Table[K comparable, V any] interface {
 	// Get reads one object, always consistently. ErrNotFound.
 	Get(ctx context.Context, key K) (Entry[K, V], error)
 	// List reads the entries that match q, ordered by key. Consistent unless
-	// q.MayBeStale.
+	// q.MayBeStale, complete if q.Strict.
 	List(ctx context.Context, q Query) ([]Entry[K, V], error)
 	// Create stores a new object. ErrExists.
 	Create(ctx context.Context, key K, v V) (Entry[K, V], error)

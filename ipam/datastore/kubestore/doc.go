@@ -36,11 +36,12 @@
 // An object that does not decode, or that lies under another name than its content
 // has, is an error of Get. In lists and watches it depends on who writes the kind.
 // Blocks, affinities and handles are many and the library's own: one bad object is
-// left out and logged, so that it does not stop every other (case D15). What it holds
-// stays taken, because its name is taken: a create meets ErrExists, a CAS the error of
-// Get, and nobody releases what he does not see (INV-2). An object under a wrong name,
-// which no version of ours writes, counts for nothing. Pools, reservations and the
-// configuration are few and the operator's, and leaving one out would hand out what
-// it withholds: there the list fails and names it (INV-14); validation in the CRDs
-// keeps it from getting that far.
+// left out and logged, so that it does not stop every other (case D15), unless the
+// query is Strict: then it is an error that names it. What it holds stays taken,
+// because its name is taken: a create meets ErrExists, a CAS the error of Get, and
+// nobody releases what he does not see (INV-2). An object under a wrong name, which no
+// version of ours writes, counts for nothing. Pools, reservations and the configuration
+// are few and the operator's, and leaving one out would hand out what it withholds:
+// there the list fails and names it (INV-14); validation in the CRDs keeps it from
+// getting that far.
 package kubestore

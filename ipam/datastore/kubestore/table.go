@@ -117,19 +117,31 @@ func (t *table[K, V]) List(ctx context.Context, q datastore.Query) ([]datastore.
 		return nil, t.failed(verbList, "", err)
 	}
 	var out []datastore.Entry[K, V]
+	var unreadable []error
 	for _, raw := range items {
 		e, err := t.entry(raw)
 		switch {
 		case err == nil:
 			out = append(out, e)
-		case t.lenient:
-			t.log.WarnContext(ctx, "a stored object cannot be read and is left out", "error", err)
+		case t.lenient && !q.Strict:
+			t.leftOut(ctx, err)
 		default:
-			return nil, err
+			unreadable = append(unreadable, err)
 		}
+	}
+	switch n := len(unreadable); n {
+	case 0:
+	case 1:
+		return nil, unreadable[0]
+	default:
+		return nil, fmt.Errorf("%w (and %d more that cannot be read)", unreadable[0], n-1)
 	}
 	slices.SortFunc(out, func(a, b datastore.Entry[K, V]) int { return t.codec.Compare(a.Key, b.Key) })
 	return out, nil
+}
+
+func (t *table[K, V]) leftOut(ctx context.Context, why error) {
+	t.log.WarnContext(ctx, "a stored object cannot be read and is left out", "error", why)
 }
 
 // Create implements datastore.Table.

@@ -125,6 +125,39 @@ func TestListWhosePagesExpire(t *testing.T) {
 	}
 }
 
+// Case D15, INV-10: what cannot be read is left out of a list and logged, unless the
+// caller wants to know that nothing is missing.
+func TestListOfWhatCannotBeRead(t *testing.T) {
+	bad := func(name string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q,"uid":"u","resourceVersion":"1"},"spec":{"handle":%q,"addresses":["x"]}}`, name, name)
+	}
+	var items []string
+	s, f := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, list("20", "", items...)) })
+	for _, tt := range []struct {
+		items []string
+		want  string // in the error of a strict list
+	}{
+		{[]string{handle("a", "5"), handle("b", "6")}, ""},
+		{[]string{handle("a", "5"), bad("broken"), handle("b", "6")}, `IPAMHandle broken: stored object: IPAMHandle broken: spec.addresses[0]: "x" is no address`},
+		{[]string{bad("broken"), handle("a", "5"), bad("worse"), handle("b", "6"), bad("worst")}, "IPAMHandle broken: stored object: IPAMHandle broken: " +
+			`spec.addresses[0]: "x" is no address (and 2 more that cannot be read)`},
+	} {
+		items = tt.items
+		f.log.Reset()
+		es, err := s.Store().Handles.List(t.Context(), datastore.Query{})
+		if err != nil || len(es) != 2 || strings.Count(f.log.String(), "left out") != len(items)-2 {
+			t.Errorf("list of %d: %v, %v, log:\n%s", len(items), es, err, f.log.String())
+		}
+		es, err = s.Store().Handles.List(t.Context(), datastore.Query{Strict: true})
+		switch {
+		case tt.want == "" && (err != nil || len(es) != 2):
+			t.Errorf("strict list: %v, %v", es, err)
+		case tt.want != "" && (err == nil || err.Error() != tt.want || es != nil):
+			t.Errorf("strict list: %v, %v; want the error %s", es, err, tt.want)
+		}
+	}
+}
+
 // INV-10: only an answer that says so means that a deleted object is gone.
 func TestAnswersToDelete(t *testing.T) {
 	const marked = `{"metadata":{"name":"h","deletionTimestamp":"2026-12-01T10:00:00Z","finalizers":[%s]}}`

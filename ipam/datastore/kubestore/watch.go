@@ -148,7 +148,7 @@ func (w *watch[K, V]) put(ctx context.Context, raw []byte) error {
 		w.seen[w.codec.Name(e.Key)] = datastore.Entry[K, V]{Key: e.Key, Rev: e.Rev, UID: e.UID}
 		return w.send(datastore.Put, e)
 	case w.lenient:
-		w.log.WarnContext(ctx, "a stored object cannot be read and is left out", "error", err)
+		w.leftOut(ctx, err)
 		return nil
 	}
 	return err

@@ -207,7 +207,7 @@ func lists[K comparable, V any](t *testing.T, table datastore.Table[K, V], f fix
 		o := f.objects[len(f.objects)-1-i]
 		create(t, table, o.key, o.one)
 	}
-	for _, q := range []datastore.Query{{}, {MayBeStale: true}} {
+	for _, q := range []datastore.Query{{}, {MayBeStale: true}, {Strict: true}, {MayBeStale: true, Strict: true}} {
 		es, err := table.List(t.Context(), q)
 		if err != nil || len(es) != len(f.objects) {
 			t.Fatalf("list %+v: %d entries, %v; want %d", q, len(es), err, len(f.objects))

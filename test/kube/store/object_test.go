@@ -266,6 +266,12 @@ func TestMisnamedObjectIsLeftOut(t *testing.T) {
 		t.Errorf("log %q does not name the object that is left out", log.String())
 	}
 	log.Reset()
+	if es, err = s.Store().Affinities.List(t.Context(), datastore.Query{Owner: k.Owner, Strict: true}); err == nil || !strings.Contains(err.Error(), "by-hand") {
+		t.Errorf("strict list: %v, %v; want an error that names the object", es, err)
+	}
+	if log.Len() > 0 {
+		t.Errorf("log of a strict list: %s", log.String())
+	}
 	for c, err := range s.Store().Affinities.Watch(t.Context()) {
 		if err != nil || c.Kind == datastore.Synced {
 			if err != nil || !strings.Contains(log.String(), "by-hand") {
