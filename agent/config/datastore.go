@@ -9,6 +9,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -90,7 +91,7 @@ type facts struct {
 	typ, from     string // what was asked for, and where
 	path, cluster set    // the settings of bolt and of kubernetes
 	plugin        bool   // called as a plugin of kubectl
-	exists        func(what string) bool
+	exists        func(what string) (bool, error)
 }
 
 // What facts.exists is asked about, beside files.
@@ -118,25 +119,47 @@ func (f facts) choose() (string, error) {
 		return Bolt, nil
 	case f.cluster.env, f.plugin:
 		return Kubernetes, nil
-	case f.exists(DefaultPath):
-		return Bolt, nil
-	case f.exists(clientcmd.RecommendedConfigPathEnvVar), f.exists(clientcmd.RecommendedHomeFile), f.exists(inCluster):
-		return Kubernetes, nil
+	}
+	return f.found()
+}
+
+// found returns the type of what is there. What nobody can see may be there: then the
+// type is no guess either.
+func (f facts) found() (string, error) {
+	for _, place := range []struct{ what, typ string }{
+		{DefaultPath, Bolt},
+		{clientcmd.RecommendedConfigPathEnvVar, Kubernetes},
+		{clientcmd.RecommendedHomeFile, Kubernetes},
+		{inCluster, Kubernetes},
+	} {
+		there, err := f.exists(place.what)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("which datastore is meant cannot be told: %w; name it with --%s", err, FlagDatastore)
+		case there:
+			return place.typ, nil
+		}
 	}
 	return Bolt, nil // which apply creates
 }
 
 // exists reports whether a file, a variable of the environment, or a cluster around
 // this process is there.
-func exists(what string) bool {
+func exists(what string) (bool, error) {
 	switch what {
 	case clientcmd.RecommendedConfigPathEnvVar:
-		return os.Getenv(what) != ""
+		return os.Getenv(what) != "", nil
 	case inCluster:
-		return os.Getenv("KUBERNETES_SERVICE_HOST") != "" && exists("/var/run/secrets/kubernetes.io/serviceaccount/token")
+		if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+			return false, nil
+		}
+		what = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	}
 	_, err := os.Stat(what)
-	return err == nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func load(cmd *cobra.Command, v *string, flag, env string) (from string) {

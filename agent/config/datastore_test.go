@@ -3,7 +3,12 @@
 package config
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -114,11 +119,46 @@ func TestDatastoreChoice(t *testing.T) {
 		"kubernetes is given, a path by env":       {facts{typ: Kubernetes, path: env}, nil, Kubernetes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.f.exists = func(what string) bool { return slices.Contains(tt.there, what) }
+			tt.f.exists = func(what string) (bool, error) { return slices.Contains(tt.there, what), nil }
 			got, err := tt.f.choose()
 			if got != tt.want || (err != nil) != (tt.want == none) {
 				t.Errorf("got %q, %v; want %q", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// What cannot be looked at may be there: nothing is chosen past it.
+func TestDatastoreThatCannotBeSeen(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := exists(filepath.Join(dir, "file")); !there || err != nil {
+		t.Errorf("a file: %v, %v", there, err)
+	}
+	if there, err := exists(filepath.Join(dir, "no-such", "file")); there || err != nil {
+		t.Errorf("what is not there: %v, %v", there, err)
+	}
+	below := filepath.Join(dir, "file", "ipam.db") // root too may not look there
+	if there, err := exists(below); there || err == nil || !strings.Contains(err.Error(), below) {
+		t.Errorf("what cannot be looked at: %v, %v; want an error that names it", there, err)
+	}
+	denied := func(at string) func(string) (bool, error) {
+		return func(what string) (bool, error) {
+			if what == at {
+				return false, &fs.PathError{Op: "stat", Path: what, Err: fs.ErrPermission}
+			}
+			return what == inCluster, nil
+		}
+	}
+	for _, at := range []string{DefaultPath, clientcmd.RecommendedHomeFile} {
+		got, err := facts{exists: denied(at)}.choose()
+		if got != "" || !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), at) || !strings.Contains(err.Error(), "--"+FlagDatastore) {
+			t.Errorf("%s: %q, %v", at, got, err)
+		}
+	}
+	if got, err := (facts{typ: Kubernetes, exists: denied(DefaultPath)}).choose(); got != Kubernetes || err != nil {
+		t.Errorf("named: %q, %v", got, err)
 	}
 }
