@@ -129,8 +129,8 @@ func (t poolStatus) conditions(from *origin, p pool.Pool) ([]any, error) {
 	want.LastTransitionTime = metav1.NewTime(t.clock.Now().UTC().Truncate(time.Second))
 	out := make([]any, 0, len(status.Conditions)+1)
 	for _, raw := range status.Conditions {
-		var have metav1.Condition
-		if err := json.Unmarshal(raw, &have); err != nil {
+		have, err := v1alpha1.DecodeCondition(raw)
+		if err != nil {
 			return nil, err
 		}
 		if have.Type != want.Type {
@@ -142,7 +142,7 @@ func (t poolStatus) conditions(from *origin, p pool.Pool) ([]any, error) {
 		if have == want {
 			return nil, nil
 		}
-		if have.Status != want.Status {
+		if have.Status != want.Status || have.LastTransitionTime.IsZero() {
 			want.LastTransitionTime = now
 		}
 	}

@@ -93,7 +93,8 @@ func (o *IPPool) Validate() error {
 	if err == nil {
 		err = p.Validate()
 	}
-	return errors.Join(ValidateName(o.Name), err)
+	return errors.Join(ValidateName(o.Name), err,
+		selectorLimits("nodeSelector", o.Spec.NodeSelector), selectorLimits("namespaceSelector", o.Spec.NamespaceSelector))
 }
 
 // FromReservation returns the stored form of r.
@@ -129,7 +130,7 @@ func (o *IPReservation) Validate() error {
 	if err == nil {
 		err = r.Validate()
 	}
-	return errors.Join(ValidateName(o.Name), err)
+	return errors.Join(ValidateName(o.Name), err, tooMany("reservedCIDRs", len(o.Spec.ReservedCIDRs), maxReserved))
 }
 
 // FromConfig returns the stored form of c with every field written out.
@@ -192,6 +193,7 @@ func (o *IPAMConfiguration) Validate() error {
 	if err == nil {
 		err = c.Validate()
 	}
+	err = errors.Join(err, tooLong("leakGracePeriod", o.Spec.LeakGracePeriod, maxDuration))
 	if o.Name != datastore.DefaultConfig {
 		err = errors.Join(fmt.Errorf("metadata.name: %q; the one %s is named %q",
 			o.Name, KindConfiguration, datastore.DefaultConfig), err)

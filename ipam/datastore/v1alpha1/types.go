@@ -136,7 +136,8 @@ type Use string
 // Selector is a label selector in the text form of Kubernetes.
 //
 // +kubebuilder:validation:MaxLength=4096
-// +kubebuilder:validation:XValidation:rule=`(self + ',').matches(r'^(([ \t\r\n]*(![ \t\r\n]*([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?|([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?([ \t\r\n]*(=|==|!=)[ \t\r\n]*([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?|[ \t\r\n]*[<>][ \t\r\n]*[0-9]{1,63}|[ \t\r\n]+(in|notin)[ \t\r\n]*[(][ \t\r\n]*([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?[ \t\r\n]*(,[ \t\r\n]*([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?[ \t\r\n]*)*[)])?)[ \t\r\n]*,)+|[ \t\r\n]*,)$')`,messageExpression=`'not a label selector; ' + (self.contains('all()') ? 'leave it empty to select all' : self.contains('has(') ? 'write the key alone for "has the label", !key for "has not"' : self.contains('&&') ? 'separate requirements with commas' : self.contains('||') ? 'use "key in (a, b)"' : self.contains("'") || self.contains('"') ? 'write values without quotes' : 'use the Kubernetes syntax: key=value, key in (a, b), key, !key')`
+// +kubebuilder:validation:XValidation:rule=`(self + ',').matches(r'^(([ \t\r\n]*(![ \t\r\n]*([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?|([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?([ \t\r\n]*(=|==|!=)[ \t\r\n]*([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?|[ \t\r\n]*[<>][ \t\r\n]*[0-9]{1,18}|[ \t\r\n]+(in|notin)[ \t\r\n]*[(][ \t\r\n]*([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?[ \t\r\n]*(,[ \t\r\n]*([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?[ \t\r\n]*)*[)])?)[ \t\r\n]*,)+|[ \t\r\n]*,)$')`,messageExpression=`'not a label selector; ' + (self.contains('all()') ? 'leave it empty to select all' : self.contains('has(') ? 'write the key alone for "has the label", !key for "has not"' : self.contains('&&') ? 'separate requirements with commas' : self.contains('||') ? 'use "key in (a, b)"' : self.contains("'") || self.contains('"') ? 'write values without quotes' : 'use the Kubernetes syntax: key=value, key in (a, b), key, !key')`
+// +kubebuilder:validation:XValidation:rule=`!self.matches(r'[a-z0-9.-]{254}/')`,message=`not a label selector; the part of a key before / has at most 253 characters`
 type Selector string
 
 // IPPoolStatus is what admission decided and what is in use. The numbers are
@@ -242,8 +243,7 @@ type IPAMConfigurationSpec struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule=`self.matches('^([-+]?0|[-+]?(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)?$')`,messageExpression=`'"' + self + '" is no duration such as 15m'`
-	// +kubebuilder:validation:XValidation:rule=`!self.startsWith('-') || !self.matches('[1-9]')`,messageExpression=`self + ' is negative; 0s turns the collection of leaked addresses off'`
+	// +kubebuilder:validation:XValidation:rule=`self.matches('^([-+]?0|[-+]?(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)?$') && (self == '' || duration(self) >= duration('0s'))`,message=`is no duration such as 15m, or longer than 2562047h`,messageExpression=`self.matches('^-[0-9.]') ? self + ' is negative; 0s turns the collection of leaked addresses off' : '"' + self + '" is no duration such as 15m'`
 	LeakGracePeriod string `json:"leakGracePeriod,omitempty"`
 }
 

@@ -137,7 +137,9 @@ var (
 // Validate returns every rule that o breaks, joined; each error names its field.
 func (o *TunnelEndpoint) Validate() error {
 	s := o.Spec
-	errs := []error{ValidateName(o.Name)}
+	errs := []error{
+		ValidateName(o.Name), tooLong("nodeUID", s.NodeUID, maxNodeUID), tooMany("hostRoutes", len(s.HostRoutes), maxHostRoutes),
+	}
 	if s.NodeUID == "" {
 		errs = append(errs, errors.New("spec.nodeUID: missing"))
 	}
@@ -192,7 +194,7 @@ func (s TunnelEndpointSpec) validateHostRoutes() []error {
 		if _, err := parseAddr(r.Addr); err != nil {
 			errs = append(errs, fmt.Errorf("spec.hostRoutes[%d].addr: %q is no address", i, r.Addr))
 		}
-		if _, err := strconv.ParseUint(r.Sequence, 10, 64); err != nil {
+		if _, err := strconv.ParseUint(r.Sequence, 10, 64); err != nil || len(r.Sequence) > maxSequence {
 			errs = append(errs, fmt.Errorf("spec.hostRoutes[%d].sequence: %q is no number of 64 bits", i, r.Sequence))
 		}
 		if seen[r.Addr] {
