@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,6 +29,9 @@ func Config(path, userAgent string) (*rest.Config, error) {
 	case err != nil:
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, fmt.Errorf("kubeconfig %s: it is empty", path)
+	}
 	file, err := clientcmd.Load(raw)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: it is no kubeconfig, or cut short", path)
@@ -42,6 +46,9 @@ func Config(path, userAgent string) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	cfg, err := clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, fmt.Errorf("kubeconfig %s: it names no cluster", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}

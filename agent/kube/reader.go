@@ -4,11 +4,14 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
@@ -18,12 +21,14 @@ type Meta struct {
 	UID         string
 	Labels      map[string]string // never nil
 	Annotations map[string]string
+	Node        string // of a pod: where it runs; "" before it is scheduled
 }
 
-// Reader reads the metadata of single objects. Its methods are one GET each and safe
-// for concurrent use.
+// Reader reads single objects. Its methods are one GET each and safe for concurrent
+// use.
 type Reader struct {
 	client metadata.Interface
+	pods   rest.Interface
 	server string
 }
 
@@ -33,13 +38,33 @@ func NewReader(cfg *rest.Config) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server %s: %w", cfg.Host, err)
 	}
-	return &Reader{client: client, server: cfg.Host}, nil
+	c := rest.CopyConfig(cfg)
+	c.APIPath, c.GroupVersion = "/api", &corev1.SchemeGroupVersion
+	c.AcceptContentTypes, c.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	pods, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server %s: %w", cfg.Host, err)
+	}
+	return &Reader{client: client, pods: pods, server: cfg.Host}, nil
 }
 
-// Pod reads one pod.
+// Pod reads one pod. Its node is no metadata, so it is read whole; the rest is not
+// decoded.
 func (r *Reader) Pod(ctx context.Context, namespace, name string) (Meta, error) {
-	m, err := r.client.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	return r.meta(m, "pods", "pod "+namespace+"/"+name, err)
+	var pod struct {
+		metav1.PartialObjectMetadata
+		Spec struct {
+			NodeName string `json:"nodeName"`
+		} `json:"spec"`
+	}
+	raw, err := r.pods.Get().Namespace(namespace).Resource("pods").Name(name).Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(raw, &pod)
+	}
+	m, err := r.meta(&pod.PartialObjectMetadata, "pods", "pod "+namespace+"/"+name, err)
+	m.Node = pod.Spec.NodeName
+	return m, err
 }
 
 // Namespace reads one namespace.

@@ -36,7 +36,7 @@ func TestReader(t *testing.T) {
 	var asked string
 	r, err := NewReader(api(t, func(path string) (int, string) {
 		asked = path
-		return 200, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"web","uid":"u1","annotations":{"a":"b"}}}`
+		return 200, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"web","uid":"u1","annotations":{"a":"b"}},"spec":{"nodeName":"node-a"}}`
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestReader(t *testing.T) {
 		t.Fatalf("asked %s: %v", asked, err)
 	}
 	// No labels are known labels: a selector "!x" holds.
-	if m.UID != "u1" || m.Annotations["a"] != "b" || m.Labels == nil {
+	if m.UID != "u1" || m.Annotations["a"] != "b" || m.Labels == nil || m.Node != "node-a" {
 		t.Errorf("got %+v", m)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,25 +35,28 @@ const (
 	maxItems      = 64
 )
 
+var keys = []string{IPv4PoolsKey, IPv6PoolsKey, FamiliesKey, AddrsKey}
+
 // annotated returns r as the annotations of namespace and pod change it. What an
-// annotation says wrongly is an error that names it: a pod must not silently get
-// an address from another pool than it asked for.
+// annotation says wrongly is an error that names it, and so is one of ours that does
+// not exist, which is a slip of the pen: a pod must not silently get an address from
+// another pool than it asked for.
 func annotated(r agentapi.AddRequest, namespace, pod map[string]string) (agentapi.AddRequest, error) {
+	err := errors.Join(unknownKeys("namespace", namespace), unknownKeys("pod", pod))
 	if _, ok := namespace[AddrsKey]; ok {
-		return r, errors.New("namespace annotation " + AddrsKey + ": addresses can be given to a pod only")
+		err = errors.Join(err, errors.New("namespace annotation "+AddrsKey+": addresses can be given to a pod only"))
 	}
 	pools4, err4 := poolList(IPv4PoolsKey, namespace, pod)
 	pools6, err6 := poolList(IPv6PoolsKey, namespace, pod)
 	families, errF := familyList(namespace, pod)
 	addrs, errA := addrList(pod)
-	if err := errors.Join(err4, err6, errF, errA); err != nil {
+	if err := errors.Join(err, err4, err6, errF, errA); err != nil {
 		return r, err
 	}
-	if pools4 != nil {
-		r.Pools4 = pools4
-	}
-	if pools6 != nil {
-		r.Pools6 = pools6
+	if addrs != nil { // naming an address is naming its pool: only the pod's own lists go with it
+		r.Pools4, r.Pools6 = own(pools4, IPv4PoolsKey, pod), own(pools6, IPv6PoolsKey, pod)
+	} else {
+		r.Pools4, r.Pools6 = or(pools4, r.Pools4), or(pools6, r.Pools6)
 	}
 	switch {
 	case addrs != nil && len(r.Addrs) > 0:
@@ -77,7 +81,48 @@ func annotated(r agentapi.AddRequest, namespace, pod map[string]string) (agentap
 			}
 		}
 	}
+	for key, n := range map[string]int{IPv4PoolsKey: r.Num4, IPv6PoolsKey: r.Num6} {
+		if _, ok := pod[key]; ok && n == 0 {
+			return r, fmt.Errorf("pod annotation %s: the pod gets no address of that family; ask for it with %s, or remove the annotation", key, FamiliesKey)
+		}
+	}
 	return r, nil
+}
+
+// unknownKeys refuses keys of ours that mean nothing.
+func unknownKeys(whose string, annotations map[string]string) error {
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(strings.ToLower(key), annotationPrefix) && !slices.Contains(keys, key) {
+			errs = append(errs, fmt.Errorf("%s annotation %s: unknown; known are %s", whose, key, strings.Join(keys, ", ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func own(list []string, key string, pod map[string]string) []string {
+	if _, ok := pod[key]; ok {
+		return list
+	}
+	return nil
+}
+
+func or(list, fallback []string) []string {
+	if list != nil {
+		return list
+	}
+	return fallback
+}
+
+// asked says which annotations decided about the pools; "" for none.
+func asked(namespace, pod map[string]string) string {
+	var by []string
+	for _, key := range []string{IPv4PoolsKey, IPv6PoolsKey, AddrsKey} {
+		if _, whose, ok := effective(key, namespace, pod); ok {
+			by = append(by, whose+" annotation "+key)
+		}
+	}
+	return strings.Join(by, ", ")
 }
 
 // effective returns the annotation that holds, and whose it is.

@@ -32,9 +32,19 @@ func TestAnnotated(t *testing.T) {
 		{"each key on its own", kv{IPv6PoolsKey: `["ns6"]`}, kv{FamiliesKey: `["IPv6"]`}, with(func(r *agentapi.AddRequest) { r.Num4, r.Num6, r.Pools6 = 0, 1, []string{"ns6"} }), ""},
 		{"dual stack", kv{FamiliesKey: `["IPv4","IPv6"]`}, nil, with(func(r *agentapi.AddRequest) { r.Num6 = 1 }), ""},
 		{"given addresses decide the families", kv{FamiliesKey: `["IPv4"]`}, kv{AddrsKey: `["fd00::5","10.0.0.5","10.0.0.6"]`}, with(func(r *agentapi.AddRequest) {
-			r.Num4, r.Num6 = 2, 1
+			r.Num4, r.Num6, r.Pools4 = 2, 1, nil
 			r.Addrs = []netip.Addr{netip.MustParseAddr("fd00::5"), netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.6")}
 		}), ""},
+		{"naming an address is naming its pool", kv{IPv4PoolsKey: `["ns"]`}, kv{AddrsKey: `["10.0.0.5"]`}, with(func(r *agentapi.AddRequest) {
+			r.Pools4, r.Addrs = nil, []netip.Addr{netip.MustParseAddr("10.0.0.5")}
+		}), ""},
+		{"a pod's own pools go with its addresses", kv{IPv4PoolsKey: `["ns"]`}, kv{AddrsKey: `["10.0.0.5"]`, IPv4PoolsKey: `["p"]`}, with(func(r *agentapi.AddRequest) {
+			r.Pools4, r.Addrs = []string{"p"}, []netip.Addr{netip.MustParseAddr("10.0.0.5")}
+		}), ""},
+		{"a slip of the pen", nil, kv{"ipam.allod.io/ipv4Pools": `["a"]`}, base, "pod annotation ipam.allod.io/ipv4Pools: unknown; known are ipam.allod.io/ipv4pools"},
+		{"of a namespace", kv{"ipam.allod.io/ipv4pool": `["a"]`}, nil, base, "namespace annotation ipam.allod.io/ipv4pool: unknown"},
+		{"pools of a family the pod does not get", nil, kv{IPv6PoolsKey: `["a"]`}, base, "pod annotation ipam.allod.io/ipv6pools: the pod gets no address of that family"},
+		{"a namespace may name pools of both", kv{IPv6PoolsKey: `["a"]`}, nil, with(func(r *agentapi.AddRequest) { r.Pools6 = []string{"a"} }), ""},
 		{"no list", nil, kv{IPv4PoolsKey: `"a"`}, base, "pod annotation ipam.allod.io/ipv4pools: want a JSON list"},
 		{"null", kv{IPv4PoolsKey: `null`}, nil, base, "namespace annotation ipam.allod.io/ipv4pools: want a JSON list"},
 		{"empty list", nil, kv{IPv6PoolsKey: `[]`}, base, "0 entries"},
@@ -81,7 +91,7 @@ func FuzzAnnotated(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got.Num4+got.Num6 != len(got.Addrs) || len(got.Pools4) == 0 || len(got.Pools4) > maxItems {
+		if got.Num4+got.Num6 != len(got.Addrs) || len(got.Pools4) != 0 || len(got.Addrs) > maxItems {
 			t.Errorf("accepted %q %q %q as %+v", pools, addrs, families, got)
 		}
 	})

@@ -22,36 +22,72 @@ type facts interface {
 // passes for it (case S6).
 const configHashKey = "kubernetes.io/config.hash"
 
-// informed returns r as its pod and the pod's namespace ask for it, and the namespace
-// with its labels. An ADD does not go on without the pod: what is not known might
-// ask for another pool, and an address whose pod was never seen has no known owner.
-func informed(ctx context.Context, f facts, r agentapi.AddRequest) (agentapi.AddRequest, pool.Namespace, error) {
+// informed is a request as its pod and the pod's namespace ask for it.
+type informed struct {
+	agentapi.AddRequest
+	namespace pool.Namespace // with its labels, where they are known
+	by        string         // the annotations that say which pools; "" if none does
+}
+
+// explained adds to err which request and which annotations it is about.
+func (r informed) explained(err error) error {
+	if r.by == "" {
+		return fmt.Errorf("ADD %s: %w", r.Attachment, err)
+	}
+	return fmt.Errorf("ADD %s, by %s: %w", r.Attachment, r.by, err)
+}
+
+// inform reads the pod of r, which is of a sandbox on node, and its namespace. An ADD
+// does not go on without the pod: what is not known might ask for another pool, and an
+// address whose pod was never seen has no known owner.
+func inform(ctx context.Context, f facts, node string, r agentapi.AddRequest) (informed, error) {
+	none := informed{AddRequest: r}
 	if r.Pod.Namespace == "" || r.Pod.Name == "" {
-		return r, pool.Namespace{}, &agentapi.Error{
+		return none, &agentapi.Error{
 			Code:    agentapi.CodeBadEnvironment,
 			Msg:     "CNI_ARGS: K8S_POD_NAMESPACE or K8S_POD_NAME is missing",
-			Details: "with the Kubernetes datastore every address has a pod; use datastore type \"bolt\" for what is no pod",
+			Details: "with the Kubernetes datastore every address belongs to a pod of the cluster, which the runtime names",
 		}
 	}
 	pod, err := f.Pod(ctx, r.Pod.Namespace, r.Pod.Name)
 	if err != nil {
-		return r, pool.Namespace{}, err
+		return none, err
 	}
 	if err := samePod(r.Pod, pod); err != nil {
-		return r, pool.Namespace{}, err
+		return none, err
+	}
+	if err := sameNode(r.Pod, pod, node); err != nil {
+		return none, err
 	}
 	ns, err := f.Namespace(ctx, r.Pod.Namespace)
 	if err != nil {
-		return r, pool.Namespace{}, err
+		return none, err
 	}
 	out, err := annotated(r, ns.Annotations, pod.Annotations)
 	if err != nil {
-		return r, pool.Namespace{}, &agentapi.Error{
+		return none, &agentapi.Error{
 			Code: agentapi.CodeBadConfig,
 			Msg:  fmt.Sprintf("pod %s/%s: %v", r.Pod.Namespace, r.Pod.Name, err),
 		}
 	}
-	return out, pool.Namespace{Name: r.Pod.Namespace, Labels: ns.Labels}, nil
+	return informed{
+		AddRequest: out, by: asked(ns.Annotations, pod.Annotations),
+		namespace: pool.Namespace{Name: r.Pod.Namespace, Labels: ns.Labels},
+	}, nil
+}
+
+// sameNode refuses a pod of another node. It is not the pod that is wrong then: the
+// name or the credential of this node is another's (case D4), and what is booked under
+// it would be taken for leaked when that node goes.
+func sameNode(p agentapi.Pod, m kube.Meta, node string) error {
+	if m.Node == "" || m.Node == node {
+		return nil
+	}
+	return &agentapi.Error{
+		Code:    agentapi.CodeBadConfig,
+		Msg:     fmt.Sprintf("pod %s/%s is on node %s, and the kubeconfig or ipam.nodeName says that this is node %s", p.Namespace, p.Name, m.Node, node),
+		Details: "give this node its own: a token that is bound to its Node object, and no ipam.nodeName",
+	}
 }
 
 // samePod refuses a sandbox of a pod that is gone: one of the same name has taken its

@@ -55,6 +55,14 @@ func TestInformed(t *testing.T) {
 		{"a runtime without UIDs", "", known{pod: kube.Meta{UID: "u1"}}, 0, ""},
 		{"a static pod (S6)", "hash", known{pod: kube.Meta{UID: "u1", Annotations: map[string]string{configHashKey: "hash"}}}, 0, ""},
 		{"a pod of the same name (D2)", "u0", known{pod: kube.Meta{UID: "u1"}}, agentapi.CodeTryAgain, "was replaced"},
+		{"a pod of this node", "u1", known{pod: kube.Meta{UID: "u1", Node: "node-a"}}, 0, ""},
+		{"a pod of another node (D4)", "u1", known{pod: kube.Meta{UID: "u1", Node: "node-b"}}, agentapi.CodeBadConfig, "is on node node-b, and"},
+		{"a pod that was replaced elsewhere", "u0", known{pod: kube.Meta{UID: "u1", Node: "node-b"}}, agentapi.CodeTryAgain, "was replaced"},
+		{
+			"a pool that is not there", "u1",
+			known{pod: kube.Meta{UID: "u1"}, namespace: kube.Meta{Annotations: map[string]string{IPv4PoolsKey: `["bleu"]`}}},
+			agentapi.CodeBadConfig, "by namespace annotation " + IPv4PoolsKey,
+		},
 		{"no pod", "u1", known{noPod: down}, agentapi.CodeTryAgain, "connection refused"},
 		{"no namespace", "u1", known{pod: kube.Meta{UID: "u1"}, noNamespace: down}, agentapi.CodeTryAgain, "connection refused"},
 		{

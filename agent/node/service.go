@@ -47,25 +47,27 @@ var _ agentapi.Backend = (*Service)(nil)
 func (s *Service) Add(ctx context.Context, r agentapi.AddRequest) (agentapi.AddReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	asked, namespace := r, pool.Namespace{Name: r.Pod.Namespace}
+	asked := r
+	in := informed{AddRequest: r, namespace: pool.Namespace{Name: r.Pod.Namespace}}
 	if s.Facts != nil {
 		var err error
-		if r, namespace, err = informed(ctx, s.Facts, asked); err != nil {
-			return agentapi.AddReply{}, coded(fmt.Errorf("ADD %s: %w", r.Attachment, err))
+		if in, err = inform(ctx, s.Facts, s.Node.Name, asked); err != nil {
+			return agentapi.AddReply{}, coded(in.explained(err))
 		}
 	}
+	r = in.AddRequest
 	got, err := s.IPAM.Attach(ctx, ipam.AttachRequest{
 		AutoAssignRequest: ipam.AutoAssignRequest{
 			Num4: r.Num4, Num6: r.Num6,
 			Owner: owner(r.Attachment, r.Pod), Host: s.Node, HostLabels: s.hostLabels(),
-			Namespace: namespace, Use: pool.UseWorkload,
+			Namespace: in.namespace, Use: pool.UseWorkload,
 			Pools4: r.Pools4, Pools6: r.Pools6,
 			NeedGateway: r.NeedGateway, BlockMask: r.BlockMask,
 		},
 		Addrs: r.Addrs,
 	})
 	if err != nil {
-		return agentapi.AddReply{}, coded(fmt.Errorf("ADD %s: %w", r.Attachment, err))
+		return agentapi.AddReply{}, coded(in.explained(err))
 	}
 	reply := agentapi.AddReply{Asked: r.Differs(asked)}
 	for _, a := range got.All() {
