@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd/api"
 
@@ -166,4 +167,26 @@ func TestDelUnderAnotherName(t *testing.T) {
 	n.refused("ADD", conf, c.pod("web-1", nil), 7, "nodeName", "node-a", "node-b", n.kubeconfig)
 	n.ok("DEL", conf, s)
 	c.counts(0)
+}
+
+// Case D4: the pod says which node it is on. A kubeconfig copied from another node gets
+// nothing for it.
+func TestPodOfAnotherNode(t *testing.T) {
+	c := newCluster(t)
+	c.pools(poolManifest("v4", "cidr: 10.1.0.0/24"))
+	n, copied := c.node("node-a", nil), c.node("node-b", nil)
+	s := c.pod("web-0", nil)
+	c.bind(s, "node-a")
+	copied.refused("ADD", copied.conf(nil, nil), s, 7, "is on node node-a", "this is node node-b")
+	c.counts(0)
+	n.add(n.conf(nil, nil), s)
+	c.counts(1)
+}
+
+// bind does what the scheduler does.
+func (c *cluster) bind(s fixture.Sandbox, node string) {
+	c.t.Helper()
+	must(c.t, c.core.CoreV1().Pods(s.Namespace).Bind(c.t.Context(), &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Pod}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
+	}, metav1.CreateOptions{}))
 }
