@@ -45,6 +45,15 @@ func (r refusal) Is(target error) bool { return target == ErrRefused }
 
 func (r refusal) Unwrap() error { return r.error }
 
+// UnreadableError is the error about an object that is stored and cannot be read, as it
+// was written by hand, by rules that did not hold yet, or by another version.
+type UnreadableError struct{ Err error }
+
+func (e *UnreadableError) Error() string { return e.Err.Error() }
+
+// Unwrap lets errors.Is see why.
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
 // Rev is an opaque revision of one object. Compare for equality only.
 type Rev string
 
@@ -82,7 +91,10 @@ type Query struct {
 // Table is one kind of object. Values passed in and returned are not shared
 // with the store. Methods are safe for concurrent use.
 type Table[K comparable, V any] interface {
-	// Get reads one object, always consistently. ErrNotFound.
+	// Get reads one object, always consistently. ErrNotFound. What cannot be read is a
+	// fault; kubestore says so with an *UnreadableError, and of a pool, a reservation or
+	// the configuration the entry beside it lacks only its Value: an operator can replace
+	// or delete it.
 	Get(ctx context.Context, key K) (Entry[K, V], error)
 	// List reads the entries that match q, ordered by key. Consistent unless
 	// q.MayBeStale, complete if q.Strict.

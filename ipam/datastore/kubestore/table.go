@@ -56,7 +56,8 @@ func (t *table[K, V]) entry(raw []byte) (datastore.Entry[K, V], error) {
 		from, err = originOf(raw, o, t.known)
 	}
 	if err != nil {
-		return datastore.Entry[K, V]{}, fmt.Errorf("%s %s: stored object: %w", t.codec.Kind, nameOf(raw), err)
+		err = fmt.Errorf("%s %s: stored object: %w", t.codec.Kind, nameOf(raw), err)
+		return t.husk(raw), &datastore.UnreadableError{Err: err}
 	}
 	if t.codec.Writable != nil {
 		from.refusal = t.codec.Writable(v)
@@ -65,6 +66,26 @@ func (t *table[K, V]) entry(raw []byte) (datastore.Entry[K, V], error) {
 		from.grown = t.codec.Grows(v)
 	}
 	return datastore.Entry[K, V]{Key: k, Value: v, Rev: datastore.Rev(o.GetResourceVersion()), UID: string(o.GetUID()), Origin: from}, nil
+}
+
+// husk is the entry, without a value, of an object that cannot be read: enough to write
+// or delete it. There is none of the kinds that the library writes, which nobody must
+// overwrite unread.
+func (t *table[K, V]) husk(raw []byte) datastore.Entry[K, V] {
+	var o metav1.PartialObjectMetadata
+	var e datastore.Entry[K, V]
+	k, named := any(nameOf(raw)).(K) // an operator's objects have their name as the key
+	if t.lenient || !named || json.Unmarshal(raw, &o) != nil {
+		return e
+	}
+	from, err := originOf(raw, &o, t.known)
+	if err != nil { // a spec that is no object has nothing to keep
+		from, err = originOf(raw, &o, nil)
+	}
+	if err != nil {
+		return e
+	}
+	return datastore.Entry[K, V]{Key: k, Rev: datastore.Rev(o.ResourceVersion), UID: string(o.UID), Origin: from}
 }
 
 // nameOf returns the name of an object that may be readable no further.

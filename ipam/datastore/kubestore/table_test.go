@@ -102,6 +102,57 @@ func TestOutcomesOfWrites(t *testing.T) {
 	}
 }
 
+// An operator's object that cannot be read can be written and deleted at the revision
+// that was seen, and keeps what others wrote beside its spec; one of the library's own
+// is nobody's to overwrite.
+func TestObjectThatCannotBeRead(t *testing.T) {
+	for name, stored := range map[string]string{
+		"a text":              `{"leakGracePeriod":"9999999h","later":1}`,
+		"a type":              `{"maxBlocksPerHost":"many","later":1}`,
+		"a spec of no object": `7`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, f := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+				switch {
+				case n == 0:
+					fmt.Fprintf(w, `{"apiVersion":"ipam.allod.io/v1alpha1","kind":"IPAMConfiguration","metadata":{"name":"default","uid":"u","resourceVersion":"5",`+
+						`"labels":{"theirs":"1"},"finalizers":["f"]},"spec":%s}`, stored)
+				case r.Method == http.MethodPut:
+					fmt.Fprint(w, `{"metadata":{"name":"default","uid":"u","resourceVersion":"6"},"spec":{}}`)
+				default:
+					fmt.Fprint(w, `{"kind":"Status","status":"Success"}`)
+				}
+			})
+			e, err := s.Store().Config.Get(t.Context(), datastore.DefaultConfig)
+			if _, ok := errors.AsType[*datastore.UnreadableError](err); !ok || e.Key != "default" || e.Rev != "5" || e.UID != "u" {
+				t.Fatalf("get: %+v, %v; want an unreadable object with its revision", e, err)
+			}
+			e.Value = datastore.ConfigDefaults()
+			if _, err := s.Store().Config.Update(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Store().Config.Delete(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{`"uid":"u"`, `"resourceVersion":"5"`} {
+				if !strings.Contains(f.bodies[1], want) || !strings.Contains(f.bodies[2], want) {
+					t.Errorf("%s is not in %q", want, f.bodies[1:])
+				}
+			}
+			if !strings.Contains(f.bodies[1], `"theirs":"1"`) || !strings.Contains(f.bodies[1], `"finalizers":["f"]`) || strings.Contains(f.bodies[1], "many") {
+				t.Errorf("written: %s", f.bodies[1])
+			}
+		})
+	}
+	s, _ := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"metadata":{"name":"h","uid":"u","resourceVersion":"5"},"spec":{"handle":"h","addresses":["x"]}}`)
+	})
+	e, err := s.Store().Handles.Get(t.Context(), "h")
+	if _, ok := errors.AsType[*datastore.UnreadableError](err); !ok || e.Rev != "" || e.UID != "" || e.Origin != nil {
+		t.Errorf("get of a handle: %+v, %v; want an unreadable object, and nothing to write it with", e, err)
+	}
+}
+
 // Pages are of one revision; when it is compacted between them the list starts again,
 // in one page.
 func TestListWhosePagesExpire(t *testing.T) {
