@@ -80,14 +80,12 @@ func (c *cluster) failed(err error) error {
 func restConfig(ds config.Datastore) (cfg *rest.Config, context string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.WarnIfAllMissing = false
-	var files *api.Config
 	where := "kubeconfig " + strings.Join(rules.Precedence, ", ")
 	if ds.Kubeconfig != "" {
 		where = "kubeconfig " + ds.Kubeconfig
-		files, err = clientcmd.LoadFromFile(ds.Kubeconfig)
-	} else {
-		files, err = rules.Load()
+		rules.ExplicitPath = ds.Kubeconfig
 	}
+	files, err := rules.Load() // paths in a file are relative to it
 	if err != nil {
 		return nil, "", fmt.Errorf("%s cannot be read: %w", where, err)
 	}

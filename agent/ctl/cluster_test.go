@@ -95,6 +95,37 @@ func TestKubeconfigOfSeveralFiles(t *testing.T) {
 	}
 }
 
+// Paths in a kubeconfig are relative to it, however it is named, and what is wrong with
+// one is told without what is secret in it.
+func TestKubeconfigWithRelativePaths(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"ca.crt": "x", "token": "x", "config": `apiVersion: v1
+kind: Config
+current-context: x
+clusters: [{name: c, cluster: {server: "https://192.0.2.1", certificate-authority: ca.crt}}]
+users: [{name: u, user: {tokenFile: token}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+`, "bad": "apiVersion: v1\nkind: Config\nusers: [{name: u, user: {token: {a: hunter2}}}]\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "config")
+	t.Setenv("KUBECONFIG", path)
+	for what, ds := range map[string]config.Datastore{"by flag": {Kubeconfig: path}, "by KUBECONFIG": {}} {
+		cfg, _, err := restConfig(ds)
+		if err != nil || cfg.CAFile != filepath.Join(dir, "ca.crt") || cfg.BearerTokenFile != filepath.Join(dir, "token") {
+			t.Errorf("%s: %+v, %v", what, cfg, err)
+		}
+	}
+	for _, name := range []string{"bad", "no-such"} {
+		_, _, err := restConfig(config.Datastore{Kubeconfig: filepath.Join(dir, name)})
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A count is shown on a terminal only, and a line that matters stands for itself.
 func TestProgress(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
