@@ -64,7 +64,7 @@ func runApply(cmd *cobra.Command, ds config.Datastore, files []string) error {
 	if err != nil {
 		return nothingChanged(err)
 	}
-	st, err := open(ds)
+	st, err := open(ds, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ Exit code 3 when there is a problem, 0 when there is none or there are only noti
   allod-agent check -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := open(ds)
+			st, err := open(ds, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ type cluster struct {
 	client *ipam.Client
 }
 
-func openCluster(ds config.Datastore) (*cluster, error) {
+func openCluster(ds config.Datastore, log *slog.Logger) (*cluster, error) {
 	cfg, context, err := restConfig(ds)
 	if err != nil {
 		return nil, err
@@ -45,14 +45,14 @@ func openCluster(ds config.Datastore) (*cluster, error) {
 		c.name += " (context " + context + ")"
 	}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return patience{next, callTimeout} })
-	o := kubestore.Options{UserAgent: userAgent}
+	o := kubestore.Options{UserAgent: userAgent, Log: log}
 	if c.store, err = kubestore.New(cfg, o); err != nil {
 		return nil, err
 	}
 	if c.dry, err = kubestore.New(kubestore.DryRun(cfg), o); err != nil {
 		return nil, err
 	}
-	c.client = ipam.New(c.store.Store(), ipam.Options{Clock: c.store, Log: slog.New(slog.DiscardHandler)})
+	c.client = ipam.New(c.store.Store(), ipam.Options{Clock: c.store, Log: log})
 	return c, nil
 }
 

@@ -212,7 +212,7 @@ func (c *cluster) warnGateways(ctx context.Context, before Snapshot, done []appl
 		if a == nil || !p.HasGateway() || there && reflect.DeepEqual(old.Spec.Gateway, p.Spec.Gateway) {
 			continue
 		}
-		entries, err := c.store.Store().Blocks.List(ctx, datastore.Query{Pool: p.Name})
+		entries, err := c.store.Store().Blocks.List(ctx, datastore.Query{Pool: p.Name, Strict: true})
 		if err != nil {
 			return c.failed(err)
 		}

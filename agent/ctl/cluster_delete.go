@@ -35,7 +35,7 @@ func (c *cluster) remove(ctx context.Context, refs []ref, o removeOptions, p *pr
 	}
 	var errs []error
 	for _, r := range refs {
-		if err := errors.Join(before.removable(r), c.rehearseDelete(ctx, r)); err != nil {
+		if err := errors.Join(before.removable(r), c.rehearseDelete(ctx, before, r)); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", r, c.failed(err)))
 		}
 	}
@@ -106,11 +106,16 @@ func ofPoolOrInside(name string, cidr netip.Prefix, p pool.Pool) bool {
 
 // rehearseDelete has the API server judge the deletion. That of an object which is
 // marked already is asked no more.
-func (c *cluster) rehearseDelete(ctx context.Context, r ref) error {
+func (c *cluster) rehearseDelete(ctx context.Context, before Snapshot, r ref) error {
 	s := c.dry.Store()
 	switch r.kind {
 	case kindPool:
-		return c.markDeleted(ctx, s, r.name)
+		if e, ok := unreadable(ctx, s, r.name); ok {
+			return markUnreadable(ctx, s, e)
+		}
+		p, _ := before.pool(r.name)
+		_, err := c.markDeleted(ctx, s, r.name, p.UID)
+		return err
 	case kindReservation:
 		return repeated(func() error { return deleteKey(ctx, s.Reservations, r.name) })
 	}
@@ -131,7 +136,11 @@ func (c *cluster) removeOne(ctx context.Context, before Snapshot, r ref, o remov
 	s := c.store.Store()
 	switch r.kind {
 	case kindPool:
-		return c.removePool(ctx, r.name, o.timeout, p)
+		if e, ok := unreadable(ctx, s, r.name); ok {
+			return c.removeUnreadable(ctx, e)
+		}
+		judged, _ := before.pool(r.name)
+		return c.removePool(ctx, r.name, judged.UID, o.timeout, p)
 	case kindReservation:
 		if err := repeated(func() error { return deleteKey(ctx, s.Reservations, r.name) }); err != nil {
 			return err
@@ -150,15 +159,23 @@ func (c *cluster) removeOne(ctx context.Context, before Snapshot, r ref, o remov
 	return repeated(func() error { return deleteKey(ctx, s.Config, r.name) })
 }
 
-// markDeleted asks for the deletion of a pool unless that is done. A pool that lost its
-// finalizer, or never had one, could vanish with its blocks still there: it gets the
-// finalizer first.
-func (c *cluster) markDeleted(ctx context.Context, s datastore.Store, name string) error {
+// markDeleted asks for the deletion of a pool unless that is done, and returns its UID.
+// A pool that lost its finalizer, or never had one, could vanish with its blocks still
+// there: it gets the finalizer first. judged is the UID of the pool that was found to be
+// unused, "" if there was none: another one stays.
+func (c *cluster) markDeleted(ctx context.Context, s datastore.Store, name, judged string) (uid string, err error) {
 	for try := 1; ; try++ {
 		e, err := s.Pools.Get(ctx, name)
-		if err != nil || e.Value.Deleting {
-			return err
+		if err != nil {
+			return "", err
 		}
+		if e.UID != judged {
+			return "", errors.New("another pool of this name has been created meanwhile; it stays: delete it again if it is meant")
+		}
+		if e.Value.Deleting {
+			return e.UID, nil
+		}
+		uid := e.UID
 		if !e.Value.Status.Finalizer {
 			e.Value.Status.Finalizer = true
 			e, err = s.PoolStatus(ctx, e)
@@ -170,23 +187,18 @@ func (c *cluster) markDeleted(ctx context.Context, s datastore.Store, name strin
 			continue
 		}
 		if _, held := errors.AsType[*kubestore.HeldError](err); held {
-			return nil // it is marked, and goes when they let it
+			return uid, nil // it is marked, and goes when they let it
 		}
-		return err
+		return uid, err
 	}
 }
 
 // removePool marks a pool as deleted, so that nobody claims a block of it any more,
-// then gives up its claims and deletes its blocks, and waits until it is gone.
-func (c *cluster) removePool(ctx context.Context, name string, timeout time.Duration, p *progress) error {
-	s := c.store.Store()
-	if err := c.markDeleted(ctx, s, name); err != nil {
-		return err
-	}
-	marked, err := s.Pools.Get(ctx, name)
-	if errors.Is(err, datastore.ErrNotFound) {
-		return nil
-	}
+// then gives up its claims and deletes its blocks, and waits until it is gone. All of
+// that is by its name: before each step it is looked at whether the name is still that
+// of the pool that was marked.
+func (c *cluster) removePool(ctx context.Context, name, judged string, timeout time.Duration, p *progress) error {
+	uid, err := c.markDeleted(ctx, c.store.Store(), name, judged)
 	if err != nil {
 		return err
 	}
@@ -195,21 +207,19 @@ func (c *cluster) removePool(ctx context.Context, name string, timeout time.Dura
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
 	for said := ""; ; {
-		err := c.client.ReleasePoolAffinities(ctx, name)
-		if err == nil || errors.Is(err, ipam.ErrNoPool) {
-			_, err = c.client.ReconcilePools(ctx)
+		now, err := c.marked(ctx, name, uid)
+		if now != nil {
+			if err = c.client.ReleasePoolAffinities(ctx, name); err == nil || errors.Is(err, ipam.ErrNoPool) {
+				_, err = c.client.ReconcilePools(ctx)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("it is marked as deleted, but not gone: %w; delete it again to complete that", err)
 		}
-		now, err := s.Pools.Get(ctx, name)
-		if errors.Is(err, datastore.ErrNotFound) || err == nil && now.UID != marked.UID {
-			return nil
-		}
-		if err != nil {
+		if now, err = c.marked(ctx, name, uid); now == nil {
 			return err
 		}
-		held, err := c.held(ctx, now.Value)
+		held, err := c.held(ctx, *now)
 		if err != nil {
 			return err
 		}
@@ -227,14 +237,27 @@ func (c *cluster) removePool(ctx context.Context, name string, timeout time.Dura
 	}
 }
 
+// marked returns the pool of that name if it is the one that was marked as deleted, nil
+// if that one is gone: what has its name now is another's.
+func (c *cluster) marked(ctx context.Context, name, uid string) (*pool.Pool, error) {
+	e, err := c.store.Store().Pools.Get(ctx, name)
+	switch {
+	case errors.Is(err, datastore.ErrNotFound), err == nil && (e.UID != uid || !e.Value.Deleting):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &e.Value, nil
+}
+
 // held says what keeps a deleted pool.
 func (c *cluster) held(ctx context.Context, p pool.Pool) (string, error) {
 	s := c.store.Store()
-	blocks, err := s.Blocks.List(ctx, datastore.Query{})
+	blocks, err := s.Blocks.List(ctx, datastore.Query{Strict: true})
 	if err != nil {
 		return "", err
 	}
-	claims, err := s.Affinities.List(ctx, datastore.Query{})
+	claims, err := s.Affinities.List(ctx, datastore.Query{Strict: true})
 	if err != nil {
 		return "", err
 	}

@@ -58,7 +58,7 @@ func runDelete(cmd *cobra.Command, ds config.Datastore, o removeOptions, args []
 			refs = append(refs, r)
 		}
 	}
-	st, err := open(ds)
+	st, err := open(ds, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func deleteAll(ctx context.Context, s datastore.Store, refs []ref) error {
 
 func deleteKey[V any](ctx context.Context, t datastore.Table[string, V], name string) error {
 	e, err := t.Get(ctx, name)
-	if err != nil {
+	if err != nil && !replaceable(e, err) {
 		return err
 	}
 	return t.Delete(ctx, e)

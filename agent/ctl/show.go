@@ -59,7 +59,7 @@ func (o *showOptions) run(cmd *cobra.Command) error {
 			return UsageError{Err: err}
 		}
 	}
-	st, err := open(o.ds)
+	st, err := open(o.ds, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,10 +37,10 @@ type removeOptions struct {
 }
 
 // open returns the store of ds. What is wrong with the store itself is told by its
-// first use.
-func open(ds config.Datastore) (store, error) {
+// first use. What the store has to say beside its answers is logged to log.
+func open(ds config.Datastore, log io.Writer) (store, error) {
 	if ds.Type == config.Kubernetes {
-		return openCluster(ds)
+		return openCluster(ds, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	}
 	return bolt{path: ds.Path}, nil
 }

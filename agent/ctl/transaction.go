@@ -20,6 +20,7 @@ const (
 	created    = "created"
 	configured = "configured"
 	unchanged  = "unchanged"
+	replaced   = "replaced" // what was stored could not be read
 )
 
 // applied is the outcome for one object.
@@ -114,14 +115,18 @@ func replace[V any](v V) func(V, bool) (V, error) {
 // put creates or updates one object; next makes the new value of the old one.
 func put[V any](ctx context.Context, t datastore.Table[string, V], key string, next func(old V, exists bool) (V, error)) (string, error) {
 	e, err := t.Get(ctx, key)
-	exists := err == nil
-	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+	exists, blind := err == nil, replaceable(e, err)
+	if err != nil && !blind && !errors.Is(err, datastore.ErrNotFound) {
 		return "", err
 	}
 	v, err := next(e.Value, exists)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
+	}
+	verb := configured
+	switch {
+	case blind:
+		verb = replaced
 	case !exists:
 		_, err = t.Create(ctx, key, v)
 		return created, err
@@ -130,7 +135,14 @@ func put[V any](ctx context.Context, t datastore.Table[string, V], key string, n
 	}
 	e.Value = v
 	_, err = t.Update(ctx, e)
-	return configured, err
+	return verb, err
+}
+
+// replaceable reports whether e, which a Get returned beside err, is an object that
+// cannot be read and can be written or deleted all the same.
+func replaceable[V any](e datastore.Entry[string, V], err error) bool {
+	_, unreadable := errors.AsType[*datastore.UnreadableError](err)
+	return unreadable && e.Rev != ""
 }
 
 // ofPool returns what happened to a pool, nil if no manifest names it.
