@@ -43,5 +43,6 @@
 // version of ours writes, counts for nothing. Pools, reservations and the configuration
 // are few and the operator's, and leaving one out would hand out what it withholds:
 // there the list fails and names it (INV-14); validation in the CRDs keeps it from
-// getting that far.
+// getting that far. One that is older than the validation is an error of Get, with its
+// revision and all but its spec beside it: an operator can replace or delete it.
 package kubestore

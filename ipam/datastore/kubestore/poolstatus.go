@@ -51,7 +51,7 @@ func (t poolStatus) store(ctx context.Context, e poolEntry) (poolEntry, error) {
 	}
 	if finalizers == nil && conditions == nil {
 		// Nothing to store, but what else was to be written at e.Rev must not land (INV-7).
-		return t.patch(ctx, e, "", map[string]any{"annotations": map[string]any{fenceAnnotation: e.Rev}}, nil)
+		return t.patch(ctx, e, "", map[string]any{"annotations": map[string]any{v1alpha1.AnnotationFence: e.Rev}}, nil)
 	}
 	if finalizers != nil {
 		next, err := t.patch(ctx, e, "", map[string]any{"finalizers": finalizers}, nil)

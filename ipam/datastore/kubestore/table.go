@@ -23,9 +23,6 @@ import (
 
 const defaultPage = 500
 
-// fenceAnnotation makes an object differ from itself. The next update drops it.
-const fenceAnnotation = v1alpha1.Group + "/fence"
-
 // base is what all tables share.
 type base struct {
 	api  rest.Interface
@@ -206,7 +203,7 @@ func (t *table[K, V]) Update(ctx context.Context, e datastore.Entry[K, V]) (data
 	if err != nil || out.Rev != e.Rev {
 		return out, err
 	}
-	marks := map[string]string{fenceAnnotation: string(e.Rev)}
+	marks := map[string]string{v1alpha1.AnnotationFence: string(e.Rev)}
 	for k, v := range o.GetAnnotations() {
 		marks[k] = v
 	}

@@ -23,7 +23,7 @@ func TestUnknownFieldsGoBack(t *testing.T) {
 	const stored = `{"apiVersion":"ipam.allod.io/v1alpha1","kind":"IPPool","top":{"n":[1.50,12345678901234567890]},
 		"metadata":{"name":"v4","uid":"u","resourceVersion":"5","generation":3,"creationTimestamp":"2026-12-01T10:00:00Z",
 			"managedFields":[{"manager":"x"}],"later":{"a":1},"finalizers":["f"],
-			"labels":{"ipam.allod.io/old":"ours","theirs":"1"},"annotations":{"ipam.allod.io/fence":"4","theirs":"2"}},
+			"labels":{"ipam.allod.io/later":"a newer version's","ipam.allod.io/space":"ours","theirs":"1"},"annotations":{"ipam.allod.io/fence":"4","theirs":"2"}},
 		"spec":{"cidr":"10.0.0.0/16","disabled":true,"later":"<&>","zeta":null},"status":{"capacity":"65536"}}`
 	s, f := serve(t, func(_ int, w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, stored)
@@ -39,7 +39,7 @@ func TestUnknownFieldsGoBack(t *testing.T) {
 	}
 	const want = `{"apiVersion":"ipam.allod.io/v1alpha1","kind":"IPPool","top":{"n":[1.50,12345678901234567890]},
 		"metadata":{"name":"v4","uid":"u","resourceVersion":"6","later":{"a":1},"finalizers":["f"],
-			"labels":{"theirs":"1"},"annotations":{"theirs":"2"}},
+			"labels":{"ipam.allod.io/later":"a newer version's","theirs":"1"},"annotations":{"theirs":"2"}},
 		"spec":{"cidr":"10.0.0.0/16","blockSize":26,"allowedUses":["Workload","Tunnel"],"assignmentMode":"Automatic","ipipMode":"Never",
 			"vxlanMode":"Never","natOutgoing":true,"later":"<&>","zeta":null},"status":{"capacity":"65536"}}`
 	if d := cmp.Diff(parsed(t, want), parsed(t, f.bodies[1])); d != "" {

@@ -6,9 +6,10 @@
 // "apply" and "show" use these types.
 //
 // Reading is lenient where an older or newer version may have written the
-// object: absent fields get their defaults, unknown fields of a block are kept.
-// What an operator writes is read strictly, by [DecodeManifest]. The package does
-// no I/O and must not know stores.
+// object: absent fields get their defaults; unknown fields of a block are kept, and so
+// are labels and annotations that this version does not write ([Own]), also those of
+// our domain. What an operator writes is read strictly, by [DecodeManifest]. The package
+// does no I/O and must not know stores.
 package v1alpha1
 
 // The API group and version of every kind here.

@@ -21,11 +21,17 @@ const (
 	LabelOwner = Group + "/owner"
 
 	nodePrefix = "node." + Group + "/"
-	ownPrefix  = Group + "/"
 
 	// annotationPool holds the name of a pool that is no legal label.
 	annotationPool = Group + "/pool"
+
+	// AnnotationFence makes an object differ from itself, so that an API server writes
+	// it. The next update drops it.
+	AnnotationFence = Group + "/fence"
 )
+
+// own are the labels and annotations that this version writes, but for those of nodes.
+var own = []string{LabelPool, LabelSpace, LabelEmpty, LabelOwner, annotationPool, AnnotationFence}
 
 // NodeLabel returns the label key that a block carries for a node with its
 // affinity or an allocation in it. It is hashed because node names may be longer
@@ -44,10 +50,11 @@ func PoolLabel(pool string) string {
 // OwnerLabel returns the value of LabelOwner for the owner of an affinity.
 func OwnerLabel(o block.Affinity) string { return digest(o.String()) }
 
-// Own reports whether key, of a label or annotation, is one that this package
-// writes; all others belong to somebody else and are kept.
+// Own reports whether key, of a label or annotation, is one that this version writes.
+// All others belong to somebody else and are kept, also those of our domain: a newer
+// version may select by them.
 func Own(key string) bool {
-	return strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, nodePrefix)
+	return slices.Contains(own, key) || strings.HasPrefix(key, nodePrefix)
 }
 
 func blockLabels(l block.Labels) map[string]string {

@@ -3,9 +3,11 @@
 package v1alpha1
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
@@ -69,4 +71,31 @@ func TestPoolLabelIsLegalAndReadsBack(t *testing.T) {
 			t.Fatalf("%q reads back as %q", name, got)
 		}
 	})
+}
+
+// Own knows every label and annotation that is written, and none that another version
+// may write: that one survives an update (Adopt).
+func TestOwnIsWhatIsWritten(t *testing.T) {
+	owner := block.Host("node-a")
+	b := block.Block{CIDR: netip.MustParsePrefix("10.0.0.0/30"), Affinity: owner}.Relabel(strings.Repeat("p", 64), nil)
+	written := map[string]bool{AnnotationFence: true}
+	for _, o := range []metav1.Object{FromBlock(b), FromAffinity(datastore.AffinityKey{Owner: owner, CIDR: b.CIDR}, datastore.Affinity{Pool: "v4"})} {
+		for _, keys := range []map[string]string{o.GetLabels(), o.GetAnnotations()} {
+			for k := range keys {
+				written[k] = true
+				if !Own(k) {
+					t.Errorf("%s is written by us, and taken for another's", k)
+				}
+			}
+		}
+	}
+	for _, k := range own {
+		if !written[k] {
+			t.Errorf("%s is nowhere written", k)
+		}
+	}
+	others := map[string]string{Group + "/later": "x", Group + "/pools": "x", Group + "/": "x", "later." + Group + "/x": "x", "team": "x", "space": "x"}
+	if d := diff(others, Adopt(nil, others)); d != "" {
+		t.Errorf("others' (-want +got):\n%s", d)
+	}
 }
