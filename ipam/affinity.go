@@ -17,7 +17,8 @@ import (
 // the affinity become pendingDeletion and go (INV-6). Last, a block that nobody
 // uses is deleted. With mustBeEmpty a block with anything allocated or cooling is
 // left as it is: ErrBlockNotEmpty. A claim that is not there is success; so is one
-// that the owner has made anew meanwhile. Run again after a crash it completes what
+// that the owner has made anew meanwhile, and one that a request of the last two
+// minutes is just making, which stays: that request is about to create the block. Run again after a crash it completes what
 // is left.
 func (c *Client) ReleaseAffinity(ctx context.Context, k datastore.AffinityKey, mustBeEmpty bool) error {
 	return c.releaseAffinities(ctx, []datastore.AffinityKey{k}, nil, mustBeEmpty)
@@ -58,10 +59,12 @@ func (c *Client) releaseClaim(ctx context.Context, v *view, k datastore.Affinity
 	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
 		return blockEntry{}, fmt.Errorf("read affinity: %w", err)
 	}
+	named := false // the block named the owner
 	e, err := update(ctx, c.backoff, c.store.Blocks, k.CIDR, nil, func(e blockEntry) (block.Block, bool, error) {
 		if e.Value.Affinity != k.Owner {
 			return e.Value, false, nil
 		}
+		named = true
 		b, _ := e.Value.Collect(c.clock.Now(), v.config.IPCooldown)
 		if mustBeEmpty && !b.Empty() {
 			return e.Value, false, ErrBlockNotEmpty
@@ -79,6 +82,9 @@ func (c *Client) releaseClaim(ctx context.Context, v *view, k datastore.Affinity
 		e = blockEntry{}
 	case err != nil:
 		return e, err
+	}
+	if seen.Value.State == datastore.Pending && !named && !c.abandoned(seen.Value) {
+		return blockEntry{}, nil
 	}
 	return e, c.dropAffinity(ctx, k, seq)
 }

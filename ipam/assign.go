@@ -137,6 +137,8 @@ type assigner struct {
 	// strays are takings whose creation of a block was lost and met another's block
 	// then. It lands if that block is deleted; see collectStrays.
 	strays []*taking
+	// moved: an affinity was not what this request had seen of it, see search.stands.
+	moved bool
 	// ensured, unless nil, takes the block of each family: a block is wanted, and
 	// nothing from it; see EnsureBlock.
 	ensured map[pool.Family]netip.Prefix
@@ -269,10 +271,11 @@ type search struct {
 	looked   bool           // lookAgain has been asked
 }
 
-// poolOf returns the selected pool that contains cidr.
+// poolOf returns the selected pool that cidr is a block of. Nothing is given out of a
+// block of another size: others may overlap it (INV-1).
 func (s *search) poolOf(cidr netip.Prefix) (pool.Pool, bool) {
 	for _, p := range s.sel.Pools {
-		if p.Spec.CIDR.Contains(cidr.Addr()) && p.Spec.CIDR.Bits() <= cidr.Bits() {
+		if p.Cuts(cidr) {
 			return p, true
 		}
 	}
@@ -287,7 +290,7 @@ func (s *search) affine(ctx context.Context) error {
 			if s.need == 0 {
 				return nil
 			}
-			if e.Value.Affinity != s.host.affinity() || !p.Spec.CIDR.Contains(e.Key.Addr()) {
+			if e.Value.Affinity != s.host.affinity() || !p.Cuts(e.Key) {
 				continue
 			}
 			if err := s.from(ctx, p, e, s.ours); err != nil {
@@ -303,7 +306,7 @@ func (s *search) affine(ctx context.Context) error {
 			if s.need == 0 {
 				return nil
 			}
-			if s.host.block(claim.Key.CIDR) >= 0 || !p.Spec.CIDR.Contains(claim.Key.CIDR.Addr()) {
+			if s.host.block(claim.Key.CIDR) >= 0 || !p.Cuts(claim.Key.CIDR) {
 				continue
 			}
 			if err := s.claimBlock(ctx, p, claim.Key.CIDR); err != nil {

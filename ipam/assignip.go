@@ -53,7 +53,10 @@ func (a *assigner) held(addr netip.Addr) (Assignment, bool) {
 	for _, e := range a.host.blocks {
 		s, ok := e.Value.Slot(addr)
 		if ok && s.State == block.Allocated && s.Handle == a.r.Handle && s.Active == a.r.Owner {
-			p, _ := a.v.poolOf(e.Key)
+			p, in := a.v.poolOf(e.Key)
+			if in && !p.Cuts(e.Key) {
+				break // see search.poolOf
+			}
 			return Assignment{Addr: addr, Block: e.Key, BlockUID: e.UID, Seq: s.Seq, Pool: p}, true
 		}
 	}
@@ -225,6 +228,7 @@ func (s *search) createUnowned(ctx context.Context, t *taking, seen *blockEntry)
 			return e, err
 		}
 	}
+	s.moved = false
 	if err := s.pend(ctx, t.pool.Name, t.cidr); err != nil {
 		return blockEntry{}, err
 	}
@@ -241,5 +245,5 @@ func (s *search) createUnowned(ctx context.Context, t *taking, seen *blockEntry)
 	if err := s.withdraw(ctx, t.cidr, nil); err != nil {
 		s.c.log.WarnContext(ctx, "the next request withdraws it", "error", err)
 	}
-	return e, nil
+	return e, s.stands(ctx, t, e)
 }

@@ -230,8 +230,13 @@ func (a *assigner) satisfies(ctx context.Context, h holding, given []netip.Addr)
 	}
 	w := a.r.wantOf(h.Addr)
 	switch {
+	case !p.Cuts(h.Block) && !h.ours:
+		return p, false, nil
 	case h.ours:
-		return p, len(given) > 0 || p.Named(w.pools), nil
+		if ok = len(given) > 0 || p.Named(w.pools); ok && !p.Cuts(h.Block) {
+			ok, err = a.alone(ctx, h.Block)
+		}
+		return p, ok, err
 	case len(given) > 0:
 		if w, err = a.wantGiven(h.Addr); err != nil {
 			return p, false, nil
@@ -239,6 +244,29 @@ func (a *assigner) satisfies(ctx context.Context, h holding, given []netip.Addr)
 	}
 	sel, err := a.selection(ctx, w)
 	return p, slices.ContainsFunc(sel.Pools, func(q pool.Pool) bool { return q.Name == p.Name }), err
+}
+
+// alone reports whether what is held in a block of another size than its pool's is
+// nobody else's: the pool, read live, hands out nothing, and no other block or claim
+// overlaps the block. One that comes later finds it, or the pool closed (INV-1).
+func (a *assigner) alone(ctx context.Context, cidr netip.Prefix) (bool, error) {
+	if err := a.refresh(ctx); err != nil {
+		return false, err
+	}
+	if p, ok := a.v.poolOf(cidr); ok && p.Status.Allocatable {
+		return false, nil
+	}
+	claims, err := a.c.store.Affinities.List(ctx, datastore.Query{Strict: true})
+	if err != nil {
+		return false, fmt.Errorf("list affinities: %w", err)
+	}
+	blocks, err := a.c.store.Blocks.List(ctx, datastore.Query{Strict: true})
+	if err != nil {
+		return false, fmt.Errorf("list blocks: %w", err)
+	}
+	overlaps := func(other netip.Prefix) bool { return other != cidr && other.Overlaps(cidr) }
+	return !slices.ContainsFunc(claims, func(e affinityEntry) bool { return overlaps(e.Key.CIDR) }) &&
+		!slices.ContainsFunc(blocks, func(e blockEntry) bool { return overlaps(e.Key) }), nil
 }
 
 func (h holding) release() Release {

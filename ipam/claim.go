@@ -184,8 +184,9 @@ func (a *assigner) onlyOurs(b block.Block) bool {
 
 // claimWith runs the two-phase claim of t's block: of a new one, or of the one that
 // was seen. errStaleAffinity or errPoolClosed when the block cannot be had; our
-// affinity is then gone again.
+// affinity is then gone again, and so is what t took.
 func (s *search) claimWith(ctx context.Context, t *taking, seen *blockEntry) (e blockEntry, err error) {
+	s.moved = false
 	if err := s.pend(ctx, t.pool.Name, t.cidr); err != nil {
 		return blockEntry{}, err
 	}
@@ -210,6 +211,11 @@ func (s *search) claimWith(ctx context.Context, t *taking, seen *blockEntry) (e 
 		err = s.confirm(ctx, e, t.pool.Name)
 	default:
 		err = s.disown(ctx, e, errStaleAffinity)
+	}
+	if err == nil || errors.Is(err, errStaleAffinity) {
+		if closed := s.stands(ctx, t, e); closed != nil {
+			return e, closed
+		}
 	}
 	switch {
 	case errors.Is(err, errStaleAffinity) && len(t.planned) > 0:
@@ -246,25 +252,25 @@ func (s *search) withinLimit(ctx context.Context, cidr netip.Prefix) error {
 	return nil
 }
 
-// pend makes sure that the host has an affinity for cidr; one that is there
-// already, in whatever phase, goes back to pending unless it is confirmed.
+// pend makes sure that the host has an affinity for cidr; one that is there already is
+// made pending anew unless it is confirmed, or another request has just begun it.
 func (a *assigner) pend(ctx context.Context, poolName string, cidr netip.Prefix) error {
 	if a.host.claim(cidr) >= 0 { // it may be gone meanwhile
 		e, err := a.c.store.Affinities.Get(ctx, a.host.key(cidr))
 		switch {
-		case err == nil && e.Value.State != datastore.PendingDeletion:
+		case err == nil && e.Value.State != datastore.PendingDeletion && !a.c.abandoned(e.Value):
 			a.host.sawClaim(e)
 			return nil
 		case err != nil && !errors.Is(err, datastore.ErrNotFound):
 			return fmt.Errorf("read affinity of %s: %w", cidr, err)
 		}
 	}
-	pending := datastore.Affinity{State: datastore.Pending, Pool: poolName}
+	pending := datastore.Affinity{State: datastore.Pending, Pool: poolName, PendingSince: a.c.clock.Now().UTC().Round(0)}
 	e, err := ensure(ctx, a.c.backoff, a.c.store.Affinities, a.host.key(cidr), nil, pending,
 		func(e affinityEntry) (datastore.Affinity, bool, error) {
 			next := pending
 			next.BlockSeq = e.Value.BlockSeq
-			return next, e.Value.State == datastore.PendingDeletion, nil
+			return next, e.Value.State == datastore.PendingDeletion || a.c.abandoned(e.Value), nil
 		})
 	if err != nil {
 		return fmt.Errorf("affinity of %s: %w", cidr, err)

@@ -29,6 +29,7 @@ func (a *assigner) confirm(ctx context.Context, b blockEntry, poolName string) e
 	if !surprised {
 		return nil
 	}
+	a.moved = true
 	now, err := a.c.store.Blocks.Get(ctx, b.Key)
 	switch {
 	case err == nil && now.Value.Affinity == a.host.affinity() && now.Value.Seq >= e.Value.BlockSeq:
@@ -67,6 +68,7 @@ func (a *assigner) confirmSeen(ctx context.Context, b blockEntry, poolName strin
 		}
 		a.host.dropClaim(b.Key)
 	}
+	a.moved = true
 	return e, surprised, fmt.Errorf("it is created and deleted at the same time: %w", ErrContention)
 }
 
@@ -74,6 +76,7 @@ func (a *assigner) confirmSeen(ctx context.Context, b blockEntry, poolName strin
 // returns why it did not. A confirmed one is another request's, or an earlier one's.
 func (a *assigner) withdraw(ctx context.Context, cidr netip.Prefix, why error) error {
 	if i := a.host.claim(cidr); i >= 0 && a.host.affinities[i].Value.State == datastore.Confirmed {
+		a.moved = true
 		return why
 	}
 	return a.drop(ctx, cidr, why)
@@ -83,6 +86,7 @@ func (a *assigner) withdraw(ctx context.Context, cidr netip.Prefix, why error) e
 // claim is newer than what was seen of b.
 func (a *assigner) disown(ctx context.Context, b blockEntry, why error) error {
 	if i := a.host.claim(b.Key); i >= 0 && a.host.affinities[i].Value.BlockSeq > b.Value.Seq {
+		a.moved = true
 		return why
 	}
 	return a.drop(ctx, b.Key, why)
@@ -91,12 +95,14 @@ func (a *assigner) disown(ctx context.Context, b blockEntry, why error) error {
 func (a *assigner) drop(ctx context.Context, cidr netip.Prefix, why error) error {
 	i := a.host.claim(cidr)
 	if i < 0 {
+		a.moved = true
 		return why
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.c.cleanup) // case R8
 	defer cancel()
 	err := a.c.store.Affinities.Delete(ctx, a.host.affinities[i])
 	a.host.dropClaim(cidr)
+	a.moved = a.moved || err != nil
 	if err != nil && !definite(err) {
 		return errors.Join(why, fmt.Errorf("withdraw affinity of %s: %w", cidr, err))
 	}
@@ -112,6 +118,12 @@ func (a *assigner) repair(ctx context.Context) error {
 		i := a.host.claim(e.Key)
 		switch ours := e.Value.Affinity == a.host.affinity(); {
 		case ours && (i < 0 || a.host.affinities[i].Value.State != datastore.Confirmed):
+			if ok, err := a.fits(ctx, e); err != nil || !ok {
+				if err != nil {
+					return err
+				}
+				continue
+			}
 			if err := a.confirm(ctx, e, e.Value.Pool); err != nil && !errors.Is(err, errStaleAffinity) {
 				return err
 			}
@@ -122,4 +134,29 @@ func (a *assigner) repair(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// fits reports whether a block that names the host, and whose claim was not completed,
+// may be the host's: it may have been created when its pool was gone and another, with
+// blocks of another size, had its place (INV-1). While the block exists none other can
+// get there. One that does not fit is given up when nothing is left in it.
+func (a *assigner) fits(ctx context.Context, e blockEntry) (bool, error) {
+	if !a.v.live {
+		if err := a.refresh(ctx); err != nil {
+			return false, err
+		}
+	}
+	p, in := a.v.poolOf(e.Key)
+	if !in || p.Cuts(e.Key) {
+		return true, nil
+	}
+	err := a.c.ReleaseAffinity(ctx, a.host.key(e.Key), true)
+	switch {
+	case err == nil:
+		a.host.forget(e.Key)
+		a.host.dropClaim(e.Key)
+	case !errors.Is(err, ErrBlockNotEmpty):
+		a.c.log.WarnContext(ctx, "a block that does not fit its IP pool is left", "block", e.Key, "pool", p.Name, "error", err)
+	}
+	return false, nil
 }

@@ -19,7 +19,7 @@ func stages() []stage {
 		"attach a", "attach a'", "attach b", "detach a", "release a", "release a empty", "release b empty",
 		"given a", "assign b", "gc a", "edit pool", "disable pool", "delete pool", "reserve", "unreserve",
 		"ensure a", "claim b", "release all a", "release pool", "collect",
-		"auto b", "free handle a", "free addresses a", "change owner a", "windows c", "look",
+		"auto b", "replace pool", "free handle a", "free addresses a", "change owner a", "windows c", "look",
 	}
 	settings := func(set func(*datastore.Config)) func(*play) {
 		return func(p *play) { p.config(set) }
@@ -80,6 +80,12 @@ func stages() []stage {
 		{name: "cooling, a clock behind", setup: all(one, cooling), skew: -time.Hour, ops: always},
 		{name: "three hosts, strict", setup: all(two, strict, used, func(p *play) { p.mustAttach(pod("node-b", "b0", "b0"), 1, 0) }), ops: append(always, "strict off", "strict on", "attach c")},
 		{name: "three hosts, loose", setup: all(two, used, func(p *play) { p.mustAttach(pod("node-b", "b0", "b0"), 2, 0) }), ops: append(always, "strict off", "strict on", "attach c")},
+		{name: "admitted later", setup: all((*play).admitLater, two, (*play).reconcile), ops: []string{
+			"attach a", "attach b", "given a", "ensure a", "auto b", "replace pool", "release pool", "delete pool", "disable pool", "claim b", "reconcile",
+		}},
+		{name: "admitted later, in use", setup: all((*play).admitLater, one, (*play).reconcile, used), ops: []string{
+			"attach a", "attach b", "detach a", "given a", "replace pool", "release pool", "delete pool", "reconcile",
+		}},
 		{name: "restarted", setup: all(one, restarted), ops: []string{
 			"restart", "late DEL", "dual b", "gc a", "release a", "release b empty", "attach b", "edit pool", "reserve", "attach a'",
 		}},
@@ -136,6 +142,50 @@ func (p *play) look(c *Client, _ string) error {
 		return ErrNotInPool
 	}
 	return err
+}
+
+// replace ends the pool and puts another over its range, with blocks of another size, of
+// which somebody takes all: late, so that no claim is taken for one in the making.
+func (p *play) replace(c *Client, id string) error {
+	ctx := p.t.Context()
+	p.pass(claimLife + time.Second)
+	pools := p.mem.Store().Pools
+	e, err := pools.Get(ctx, "v4")
+	if err != nil {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	later := p.mem.Store().PoolStatus != nil
+	if later {
+		err = pools.Delete(ctx, e)
+	}
+	if err == nil {
+		err = c.ReleasePoolAffinities(ctx, "v4")
+	}
+	if err == nil && !later {
+		err = pools.Delete(ctx, e)
+	}
+	if err == nil && later {
+		_, err = c.ReconcilePools(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	n := 1 << (32 - e.Value.Spec.CIDR.Bits())
+	spec := pool.Spec{CIDR: e.Value.Spec.CIDR, BlockSize: 31}
+	if _, err := pools.Create(ctx, "next", pool.Pool{Name: "next", Spec: spec.WithDefaults()}); err != nil {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	if later {
+		if _, err := c.ReconcilePools(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range n {
+		if err := p.attachAs(c, fmt.Sprint(id, i), fmt.Sprint("node-", i), 1, 0); err != nil {
+			return nil // it is not admitted, or others have taken of it
+		}
+	}
+	return nil
 }
 
 func operations() []operation {
@@ -286,6 +336,11 @@ func operations() []operation {
 				return fmt.Errorf("%w: %w", errRefused, err)
 			}
 			return nil
+		}},
+		{"replace pool", (*play).replace},
+		{"reconcile", func(p *play, c *Client, _ string) error {
+			_, err := c.ReconcilePools(p.t.Context())
+			return err
 		}},
 		{"reserve", func(p *play, _ *Client, _ string) error {
 			_, err := p.mem.Store().Reservations.Create(p.t.Context(), "more", pool.Reservation{

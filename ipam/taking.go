@@ -143,6 +143,18 @@ func (t *taking) revert(b block.Block) (next block.Block, changed bool) {
 	return b, changed
 }
 
+// alone reports whether b, which t's owner has, holds nothing but what t took and what
+// the host reserves.
+func (t *taking) alone(b block.Block) bool {
+	if b.Affinity != t.owner {
+		return false
+	}
+	b, _ = t.revert(b)
+	cooling := b.Counts().Cooling
+	b, _ = b.Collect(t.c.clock.Now(), 0)
+	return b.Empty() && cooling == len(t.planned)
+}
+
 // undo reverts a write of t that is known to be there: in the block object uid, or
 // in any if that is "". Somebody who has changed the allocation since keeps it
 // (INV-8).

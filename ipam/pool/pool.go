@@ -150,5 +150,10 @@ func (p Pool) BlockOf(a netip.Addr) (block netip.Prefix, ok bool) {
 	return block, err == nil
 }
 
+// Cuts reports whether cidr is a block of this pool: inside it and of its block size.
+func (p Pool) Cuts(cidr netip.Prefix) bool {
+	return cidr.Bits() == p.Spec.BlockSize && p.Spec.CIDR.Contains(cidr.Addr())
+}
+
 // HasGateway reports whether addresses of the pool come with a gateway.
 func (p Pool) HasGateway() bool { return p.Spec.Gateway != Gateway{} }

@@ -36,7 +36,7 @@ func fields(t *testing.T, open Open) {
 
 	k := datastore.AffinityKey{Owner: block.Affinity{Type: block.VirtualAffinity, Name: "lb"}, CIDR: full.CIDR}
 	kept(t, s.Affinities, func(a datastore.Affinity) any { return a }, map[datastore.AffinityKey][]datastore.Affinity{
-		k: {{State: datastore.PendingDeletion, Pool: "v4", BlockSeq: 1<<63 + 1}},
+		k: {{State: datastore.PendingDeletion, Pool: "v4", BlockSeq: 1<<63 + 1, PendingSince: time.Date(2026, 12, 1, 10, 0, 0, 1, time.UTC)}},
 	})
 	covered(t, []datastore.AffinityKey{k})
 	kept(t, s.Handles, func(h datastore.Handle) any { return h }, map[block.HandleID][]datastore.Handle{

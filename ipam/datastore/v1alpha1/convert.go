@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -56,7 +57,7 @@ func FromAffinity(k datastore.AffinityKey, a datastore.Affinity) *BlockAffinity 
 	if a.Pool != "" {
 		labels[LabelPool] = PoolLabel(a.Pool)
 	}
-	return &BlockAffinity{
+	o := &BlockAffinity{
 		TypeMeta:   meta(KindAffinity),
 		ObjectMeta: metav1.ObjectMeta{Name: AffinityName(k), Labels: labels},
 		Spec: BlockAffinitySpec{
@@ -64,6 +65,10 @@ func FromAffinity(k datastore.AffinityKey, a datastore.Affinity) *BlockAffinity 
 			Pool: a.Pool, BlockSequence: strconv.FormatUint(a.BlockSeq, 10),
 		},
 	}
+	if !a.PendingSince.IsZero() {
+		o.Spec.PendingSince = a.PendingSince.UTC().Format(time.RFC3339Nano)
+	}
+	return o
 }
 
 // Affinity returns key and value of o. An empty type reads as host, an empty
@@ -97,6 +102,9 @@ func (o *BlockAffinity) Affinity() (datastore.AffinityKey, datastore.Affinity, e
 		if a.BlockSeq, err = strconv.ParseUint(s, 10, 64); err != nil {
 			fail("spec.blockSequence: %q is no number of 64 bits", s)
 		}
+	}
+	if since, err := time.Parse(time.RFC3339Nano, o.Spec.PendingSince); err == nil {
+		a.PendingSince = since.UTC()
 	}
 	if errs != nil {
 		return datastore.AffinityKey{}, datastore.Affinity{}, errors.Join(errs...)

@@ -147,6 +147,9 @@ func TestAffinityRoundTrip(t *testing.T) {
 			State: datastore.AffinityState(rapid.SampledFrom([]string{"pending", "confirmed", "pendingDeletion", "later"}).Draw(t, "state")),
 			Pool:  genNodeName().Draw(t, "pool"), BlockSeq: rapid.Uint64().Draw(t, "seq"),
 		}
+		if ns := rapid.Int64Min(0).Draw(t, "pending since"); ns > 0 {
+			a.PendingSince = time.Unix(0, ns).UTC()
+		}
 		gotK, gotA, err := rejson(t, FromAffinity(k, a)).Affinity()
 		if err != nil || gotK != k || gotA != a {
 			t.Fatalf("%v %+v, %v; want %v %+v", gotK, gotA, err, k, a)

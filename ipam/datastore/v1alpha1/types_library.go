@@ -144,6 +144,12 @@ type BlockAffinitySpec struct {
 	// +kubebuilder:validation:MaxLength=20
 	// +kubebuilder:validation:XValidation:rule=`self.matches('^([0-9]{1,20})?$') && (self.size() < 20 || self <= '18446744073709551615')`,messageExpression=`'"' + self + '" is no number of 64 bits'`
 	BlockSequence string `json:"blockSequence,omitempty"`
+	// PendingSince is when the request began that made the claim pending. What is no
+	// time reads as not known.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	PendingSince string `json:"pendingSince,omitempty"`
 }
 
 // IPAMHandle is the intent of an owner that several nodes may serve. Written by
