@@ -157,6 +157,10 @@ type Affinity struct {
 	// BlockSeq is the block's sequence at claim. Of two confirmed claims on one
 	// CIDR only the one with the higher BlockSeq routes.
 	BlockSeq uint64
+	// PendingSince is when the request began that made the claim pending: who clears
+	// away leaves it to that request for a while. Zero when it is not pending, or not
+	// known.
+	PendingSince time.Time
 }
 
 // Handle is an intent record for owners that several nodes may serve (VMs,
