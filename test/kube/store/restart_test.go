@@ -20,7 +20,10 @@ import (
 	"github.com/allod/allod/test/kube/apiserver"
 )
 
-type handles = datastore.Table[block.HandleID, datastore.Handle]
+type (
+	handles     = datastore.Table[block.HandleID, datastore.Handle]
+	handleEntry = datastore.Entry[block.HandleID, datastore.Handle]
+)
 
 // kept is a handle that is there all the time.
 const kept = block.HandleID("kept")
@@ -96,16 +99,22 @@ func (o *outage) read(ctx context.Context) {
 		}
 		for _, stale := range []bool{false, true} {
 			es, err := o.table.List(all, datastore.Query{MayBeStale: stale})
-			if o.call(fmt.Sprint("list, stale ", stale), err) && !slices.ContainsFunc(es, func(e datastore.Entry[block.HandleID, datastore.Handle]) bool { return e.Key == kept }) {
+			if o.call(fmt.Sprint("list, stale ", stale), err) && !slices.ContainsFunc(es, func(e handleEntry) bool { return e.Key == kept }) {
 				o.t.Errorf("list, stale %v: %d handles without %s", stale, len(es), kept)
 			}
 		}
 	})
 }
 
-// write creates handles; it changes every second one and deletes every third.
+// most is how many handles of a writer are there at a time: what readers list must not
+// grow with the time the test takes.
+const most = 20
+
+// write creates handles; it changes every second one, deletes every third, and of the
+// others the oldest when there are too many.
 func (o *outage) write(ctx context.Context, worker string) {
 	all := o.t.Context()
+	var there []handleEntry
 	work(ctx, &o.wg, func(n int) {
 		id := block.HandleID(fmt.Sprintf("%s-%d", worker, n))
 		o.know(id, unknown)
@@ -122,11 +131,18 @@ func (o *outage) write(ctx context.Context, worker string) {
 			}
 			o.know(id, released)
 		}
-		if n%3 == 0 {
-			o.know(id, unknown)
-			if o.call("delete", o.table.Delete(all, e)) {
-				o.know(id, deleted)
-			}
+		if there = append(there, e); n%3 != 0 && len(there) <= most {
+			return
+		}
+		gone := len(there) - 1 // the one just made
+		if n%3 != 0 {
+			gone = 0
+		}
+		e = there[gone]
+		there = slices.Delete(there, gone, gone+1)
+		o.know(e.Key, unknown)
+		if o.call("delete", o.table.Delete(all, e)) {
+			o.know(e.Key, deleted)
 		}
 	})
 }
