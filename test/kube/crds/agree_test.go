@@ -97,8 +97,9 @@ var fields = map[string]map[string][]any{
 	},
 }
 
-// What the API server takes, the library takes, and the other way round: nobody
-// finds out at the first pod that a stored pool means nothing.
+// Case C7: the API server itself, with no webhook, refuses what the library refuses.
+// What it takes, the library takes, and the other way round: nobody finds out at the
+// first pod that a stored pool means nothing.
 func TestServerAndLibraryAgree(t *testing.T) {
 	for kind, spec := range fields {
 		t.Run(kind, func(t *testing.T) {
