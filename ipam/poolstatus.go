@@ -38,9 +38,8 @@ func (t statusTable) Update(ctx context.Context, e poolEntry) (poolEntry, error)
 //
 // Everything is read consistently, pools first: a claim is written before its pool is
 // read live, so one that these lists miss finds the pool deleting or not admitted and
-// gives up. After a write the pools are read again: of two that are created at one
-// moment, under the eyes of two callers, whoever writes second sees the other. All
-// pools are tried; the error joins what failed (case R14). It returns the pools as
+// gives up. A pool's status is only written at the revision that was judged; after the
+// writes the pools are read again, for what was created meanwhile. All pools are tried; the error joins what failed (case R14). It returns the pools as
 // they are left; several callers at once do no harm.
 func (c *Client) ReconcilePools(ctx context.Context) ([]pool.Pool, error) {
 	for round := range maxJudgements {
@@ -154,40 +153,94 @@ func (r *admission) decide() []pool.Status {
 	return out
 }
 
-// storeAdmission writes what is not as decided. again: a pool is no longer what was
-// judged, so the decision is void.
+// storeAdmission writes what is not as decided, each pool as it was judged or not at
+// all. again: a pool is no longer what was judged, so the decision is void.
+//
+// Of two callers who would give overlapping pools the same range, one sees the other's
+// pool. Before it grants its own it writes that one, changed or not, at the revision that
+// it judged: if the other's grant was first, that fails; if it comes later, it finds
+// another revision and fails. So what refuses goes first, and no grant is written when
+// that failed.
 func (c *Client) storeAdmission(ctx context.Context, r *admission) (wrote, again bool, err error) {
-	table := statusTable{c.store.Pools, c.store.PoolStatus}
+	refuse, grant := r.plan()
+	failed := map[string]bool{}
 	var errs []error
-	for i, want := range r.decide() {
-		seen := r.entries[i]
-		if seen.Value.Status == want {
-			continue
-		}
+	for _, w := range slices.Concat(refuse, grant) {
+		seen := r.entries[w.of]
 		if ctx.Err() != nil {
-			return wrote, again, errors.Join(append(errs, context.Cause(ctx))...)
+			return wrote, false, errors.Join(append(errs, context.Cause(ctx))...)
 		}
-		_, err := update(ctx, c.backoff, table, seen.Key, &seen, func(e poolEntry) (pool.Pool, bool, error) {
-			if !sameJudged(e, seen) {
-				return e.Value, false, ErrStale
-			}
-			next := e.Value
-			next.Status = want
-			return next, e.Value.Status != want, nil
-		})
+		if slices.ContainsFunc(w.after, func(name string) bool { return failed[name] }) {
+			continue // the error says why
+		}
+		err := c.storeStatus(ctx, seen, w.want)
 		switch {
 		case err == nil:
 			wrote = true
 		case errors.Is(err, datastore.ErrNotFound), errors.Is(err, ErrStale):
-			again = true
+			return wrote, true, errors.Join(errs...)
 		default:
-			errs = append(errs, fmt.Errorf("admission of IP pool %s (%s): %w", seen.Key, cmp.Or(want.Reason, "none"), err))
+			failed[seen.Key] = true
+			errs = append(errs, fmt.Errorf("admission of IP pool %s (%s): %w", seen.Key, cmp.Or(w.want.Reason, "none"), err))
 		}
 	}
-	return wrote, again, errors.Join(errs...)
+	return wrote, false, errors.Join(errs...)
 }
 
-// sameJudged reports whether two readings of a pool are alike in what admission goes by.
+// statusWrite is the status of one pool to store, if the pools in after could be.
+type statusWrite struct {
+	of    int // of the entries
+	want  pool.Status
+	after []string
+}
+
+// plan returns the writes of a decision: first those that take away or refuse, and
+// those of what a pool that is granted its range overlaps, which say that it was seen.
+func (r *admission) plan() (refuse, grant []statusWrite) {
+	decided := r.decide()
+	fence := map[int]bool{}
+	for i, want := range decided {
+		seen := r.entries[i].Value
+		if !want.Allocatable || want == seen.Status {
+			continue
+		}
+		w := statusWrite{of: i, want: want}
+		for j, other := range r.entries {
+			if i != j && seen.Spec.CIDR.Overlaps(other.Value.Spec.CIDR) {
+				w.after = append(w.after, other.Key)
+				fence[j] = true
+			}
+		}
+		grant = append(grant, w)
+	}
+	for i, want := range decided {
+		if !want.Allocatable && (want != r.entries[i].Value.Status || fence[i]) {
+			refuse = append(refuse, statusWrite{of: i, want: want})
+		}
+	}
+	return refuse, grant
+}
+
+// storeStatus stores the status of a pool that is still at the revision that was judged,
+// or has that status already. ErrStale: it is another by now.
+func (c *Client) storeStatus(ctx context.Context, seen poolEntry, want pool.Status) error {
+	table := statusTable{c.store.Pools, c.store.PoolStatus}
+	_, err := update(ctx, c.backoff, table, seen.Key, &seen, func(e poolEntry) (pool.Pool, bool, error) {
+		switch {
+		case e.UID == seen.UID && e.Rev == seen.Rev:
+			next := e.Value
+			next.Status = want
+			return next, true, nil
+		case sameJudged(e, seen) && e.Value.Status == want && want != seen.Value.Status:
+			return e.Value, false, nil // a reply was lost, or somebody else decided the same
+		}
+		return e.Value, false, ErrStale
+	})
+	return err
+}
+
+// sameJudged reports whether two readings of a pool are alike in what admission goes by,
+// apart from what was decided before.
 func sameJudged(a, b poolEntry) bool {
 	return a.UID == b.UID && a.Value.Generation == b.Value.Generation && a.Value.Deleting == b.Value.Deleting
 }
