@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/allod/allod/agent/config"
+	"github.com/allod/allod/agent/kube"
 	"github.com/allod/allod/ipam"
 	"github.com/allod/allod/ipam/datastore/kubestore"
 )
@@ -40,7 +41,7 @@ func openCluster(ds config.Datastore, log *slog.Logger) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{name: cfg.Host}
+	c := &cluster{name: kube.Redact(cfg.Host)}
 	if context != "" {
 		c.name += " (context " + context + ")"
 	}

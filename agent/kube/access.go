@@ -41,13 +41,13 @@ const askAtOnce = 4
 func Missing(ctx context.Context, cfg *rest.Config, need []Access) ([]Access, error) {
 	client, err := authorization.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server %s: %w", cfg.Host, err)
+		return nil, fmt.Errorf("client of the API server %s: %w", Redact(cfg.Host), err)
 	}
 	review, err := client.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: metav1.NamespaceDefault},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("ask the API server %s what this account may do: %w", cfg.Host, err)
+		return nil, fmt.Errorf("ask the API server %s what this account may do: %w", Redact(cfg.Host), err)
 	}
 	lacks := lacking(need, func(a Access, verb string) bool { return given(review.Status.ResourceRules, a, verb) })
 	if !review.Status.Incomplete || len(lacks) == 0 {
@@ -55,7 +55,7 @@ func Missing(ctx context.Context, cfg *rest.Config, need []Access) ([]Access, er
 	}
 	allowed, err := ask(ctx, client.SelfSubjectAccessReviews(), lacks)
 	if err != nil {
-		return nil, fmt.Errorf("ask the API server %s what this account may do: %w", cfg.Host, err)
+		return nil, fmt.Errorf("ask the API server %s what this account may do: %w", Redact(cfg.Host), err)
 	}
 	return lacking(lacks, func(a Access, verb string) bool { return allowed[right{a.Group, a.Resource, verb}] }), nil
 }

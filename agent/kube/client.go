@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -50,11 +51,16 @@ func Config(path, userAgent string) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig %s: it names no cluster", path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+		return nil, fmt.Errorf("kubeconfig %s: %s", path, Redact(err.Error()))
 	}
 	cfg.UserAgent, cfg.QPS = userAgent, -1
 	return cfg, nil
 }
+
+var userinfo = regexp.MustCompile(`://[^/\s"'@]*@`)
+
+// Redact returns text without the user and password of URLs in it.
+func Redact(text string) string { return userinfo.ReplaceAllString(text, "://***@") }
 
 // token returns the bearer token that cfg authenticates with; "" if it uses another
 // kind of credential.

@@ -58,8 +58,9 @@ func TestConfigErrors(t *testing.T) {
 	whole := kubeconfig(`{"token":"` + secret + `"}`)
 	for name, text := range map[string]string{
 		"empty": "", "garbled": "token: " + secret + "\n\t{", "cut short": whole[:len(whole)-20], "not a kubeconfig": `["` + secret + `"]`,
-		"no such context": strings.Replace(whole, `"current-context":"c"`, `"current-context":"d"`, 1),
-		"no server":       strings.Replace(whole, "https://127.0.0.1:6443", "", 1),
+		"no such context":   strings.Replace(whole, `"current-context":"c"`, `"current-context":"d"`, 1),
+		"no server":         strings.Replace(whole, "https://127.0.0.1:6443", "", 1),
+		"password in a URL": strings.Replace(whole, `"server":"https://127.0.0.1:6443"`, `"server":"https://h","proxy-url":"ftp://bob:`+secret+`@h"`, 1),
 	} {
 		path := write(t, "kubeconfig", text)
 		_, err := Config(path, "")

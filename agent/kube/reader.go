@@ -36,7 +36,7 @@ type Reader struct {
 func NewReader(cfg *rest.Config) (*Reader, error) {
 	client, err := metadata.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server %s: %w", cfg.Host, err)
+		return nil, fmt.Errorf("client of the API server %s: %w", Redact(cfg.Host), err)
 	}
 	c := rest.CopyConfig(cfg)
 	c.APIPath, c.GroupVersion = "/api", &corev1.SchemeGroupVersion
@@ -44,9 +44,9 @@ func NewReader(cfg *rest.Config) (*Reader, error) {
 	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	pods, err := rest.RESTClientFor(c)
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server %s: %w", cfg.Host, err)
+		return nil, fmt.Errorf("client of the API server %s: %w", Redact(cfg.Host), err)
 	}
-	return &Reader{client: client, pods: pods, server: cfg.Host}, nil
+	return &Reader{client: client, pods: pods, server: Redact(cfg.Host)}, nil
 }
 
 // Pod reads one pod. Its node is no metadata, so it is read whole; the rest is not
@@ -58,7 +58,9 @@ func (r *Reader) Pod(ctx context.Context, namespace, name string) (Meta, error) 
 			NodeName string `json:"nodeName"`
 		} `json:"spec"`
 	}
-	raw, err := r.pods.Get().Namespace(namespace).Resource("pods").Name(name).Do(ctx).Raw()
+	res := r.pods.Get().Namespace(namespace).Resource("pods").Name(name).Do(ctx)
+	raw, _ := res.Raw()
+	err := res.Error() // which reads the Status of a failed call
 	if err == nil {
 		err = json.Unmarshal(raw, &pod)
 	}
@@ -81,6 +83,8 @@ func (r *Reader) Node(ctx context.Context, name string) (Meta, error) {
 
 func (r *Reader) meta(m *metav1.PartialObjectMetadata, resource, what string, err error) (Meta, error) {
 	switch {
+	case apierrors.IsUnexpectedServerError(err): // no answer of an API server: client-go made it up from the number
+		return Meta{}, fmt.Errorf("read %s: %w; check the server's address in the kubeconfig", what, err)
 	case apierrors.IsNotFound(err):
 		return Meta{}, fmt.Errorf("the API server %s has no %s", r.server, what)
 	case apierrors.IsForbidden(err):

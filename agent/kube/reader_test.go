@@ -59,11 +59,17 @@ func TestReaderErrors(t *testing.T) {
 		says   string
 	}{
 		{http.StatusNotFound, metav1.StatusReasonNotFound, "has no pod shop/web"},
+		{http.StatusNotFound, "", "check the server's address"}, // of a proxy, or of what is no API server
 		{http.StatusForbidden, metav1.StatusReasonForbidden, "needs the verb get on pods"},
 		{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "renew it"},
 		{http.StatusInternalServerError, metav1.StatusReasonInternalError, "read pod shop/web"},
 	} {
-		r, err := NewReader(api(t, func(string) (int, string) { return tt.code, status(tt.code, tt.reason) }))
+		r, err := NewReader(api(t, func(string) (int, string) {
+			if tt.reason == "" {
+				return tt.code, "<html>not here</html>"
+			}
+			return tt.code, status(tt.code, tt.reason)
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}

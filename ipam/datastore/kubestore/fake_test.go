@@ -69,7 +69,7 @@ func failure(w http.ResponseWriter, code int, reason string) {
 }
 
 func list(rev, next string, items ...string) string {
-	return fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"continue":%q},"items":[%s]}`, rev, next, strings.Join(items, ","))
+	return fmt.Sprintf(`{"apiVersion":"ipam.allod.io/v1alpha1","kind":"IPAMHandleList","metadata":{"resourceVersion":%q,"continue":%q},"items":[%s]}`, rev, next, strings.Join(items, ","))
 }
 
 func handle(name, rev string) string {

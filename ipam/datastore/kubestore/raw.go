@@ -5,8 +5,10 @@ package kubestore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,8 +33,30 @@ func (s *Store) Raw(ctx context.Context, kind string, progress func(n int)) ([]j
 
 // page is the part of a list that we look at.
 type page struct {
-	Metadata metav1.ListMeta   `json:"metadata"`
-	Items    []json.RawMessage `json:"items"`
+	metav1.TypeMeta
+	Metadata metav1.ListMeta    `json:"metadata"`
+	Items    *[]json.RawMessage `json:"items"`
+}
+
+// pageOf reads one page. What is not exactly a list of ours is an error, with whatever
+// status it came: read as an empty one it would prove that nothing is there (INV-10).
+func pageOf(raw []byte) (items []json.RawMessage, meta metav1.ListMeta, err error) {
+	var p page
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return nil, p.Metadata, fmt.Errorf("answer: %w", err)
+	}
+	switch {
+	case p.APIVersion != v1alpha1.APIVersion || !strings.HasSuffix(p.Kind, "List"):
+		return nil, p.Metadata, fmt.Errorf("answer: it is no list of %s (apiVersion %.40q, kind %.40q); check the server's address", v1alpha1.APIVersion, p.APIVersion, p.Kind)
+	case p.Items == nil || p.Metadata.ResourceVersion == "":
+		return nil, p.Metadata, errors.New("answer: a list without items or resourceVersion; something between here and the API server has changed it")
+	}
+	for _, item := range *p.Items {
+		if len(item) == 0 || item[0] != '{' {
+			return nil, p.Metadata, errors.New("answer: an item of the list is no object; something between here and the API server has changed it")
+		}
+	}
+	return *p.Items, p.Metadata, nil
 }
 
 // list reads every object of a resource that a selector selects, and the revision of
@@ -64,16 +88,16 @@ func (b base) list(
 		if err != nil {
 			return nil, "", err
 		}
-		var p page
-		if err := json.Unmarshal(raw, &p); err != nil {
-			return nil, "", fmt.Errorf("answer: %w", err)
+		more, meta, err := pageOf(raw)
+		if err != nil {
+			return nil, "", err
 		}
-		items = append(items, p.Items...)
+		items = append(items, more...)
 		if progress != nil {
 			progress(len(items))
 		}
-		if next = p.Metadata.Continue; next == "" {
-			return items, p.Metadata.ResourceVersion, nil
+		if next = meta.Continue; next == "" {
+			return items, meta.ResourceVersion, nil
 		}
 	}
 }

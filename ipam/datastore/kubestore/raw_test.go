@@ -3,6 +3,7 @@
 package kubestore
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -68,5 +69,30 @@ func TestDryRun(t *testing.T) {
 	}
 	if !strings.Contains(f.bodies[3], `"dryRun":["All"]`) || !strings.Contains(f.bodies[3], `"preconditions"`) {
 		t.Errorf("DELETE's options are in its body, and those of the URL then do not count: %s", f.bodies[3])
+	}
+}
+
+// INV-10: only a list of ours says what is not there. Anything else that came with
+// status 200 is no empty list.
+func TestAnswersThatAreNoList(t *testing.T) {
+	const head = `{"apiVersion":"ipam.allod.io/v1alpha1","kind":"IPAMHandleList","metadata":{"resourceVersion":"7"}`
+	for _, body := range []string{
+		`{}`, `null`, `{"status":"ok"}`, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500}`,
+		`{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}`,
+		`{"apiVersion":"ipam.allod.io/v1alpha1","kind":"IPAMHandle","metadata":{"resourceVersion":"7"},"items":[]}`,
+		head + `}`, head + `,"items":null}`, head + `,"items":[null]}`, head + `,"items":[{},5]}`,
+		`{"apiVersion":"ipam.allod.io/v1alpha1","kind":"IPAMHandleList","metadata":{},"items":[]}`,
+	} {
+		s, _ := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
+		if es, err := s.Store().Handles.List(t.Context(), datastore.Query{}); err == nil || errors.Is(err, datastore.ErrNotFound) {
+			t.Errorf("%s: %v, %v; want an error", body, es, err)
+		}
+		if items, err := s.Raw(t.Context(), v1alpha1.KindHandle, nil); err == nil {
+			t.Errorf("%s: raw list of %d; want an error", body, len(items))
+		}
+	}
+	s, _ := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, head+`,"items":[]}`) })
+	if es, err := s.Store().Handles.List(t.Context(), datastore.Query{}); err != nil || len(es) != 0 {
+		t.Errorf("an empty list: %v, %v", es, err)
 	}
 }

@@ -66,11 +66,11 @@ func New(cfg *rest.Config, o Options) (*Store, error) {
 	c.Wrap(s.clock.watch)
 	var err error
 	if s.http, err = rest.HTTPClientFor(c); err != nil {
-		return nil, fmt.Errorf("client of the API server %s: %w", c.Host, err)
+		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	api, err := rest.RESTClientForConfigAndClient(c, s.http)
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server %s: %w", c.Host, err)
+		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	b := base{api: api, page: cmp.Or(o.PageSize, defaultPage), log: o.Log}
 	if b.log == nil {
