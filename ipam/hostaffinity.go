@@ -219,9 +219,9 @@ func (c *Client) ReleasePoolAffinities(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("list affinities: %w", err)
 	}
-	blocks, err := c.store.Blocks.List(ctx, datastore.Query{Pool: p.Name})
+	blocks, err := c.store.Blocks.List(ctx, datastore.Query{}) // a label may be of a pool that is gone
 	if err != nil {
-		return fmt.Errorf("list blocks of IP pool %s: %w", p.Name, err)
+		return fmt.Errorf("list blocks: %w", err)
 	}
 	var ks []datastore.AffinityKey
 	add := func(owner block.Affinity, cidr netip.Prefix) {
@@ -234,6 +234,9 @@ func (c *Client) ReleasePoolAffinities(ctx context.Context, name string) error {
 	}
 	var unowned []blockEntry // what a release cut short has left
 	for _, e := range blocks {
+		if in, ok := v.poolOfBlock(e.Value); !ok || in.Name != p.Name {
+			continue
+		}
 		add(e.Value.Affinity, e.Key)
 		if e.Value.Affinity.IsZero() && e.Value.Empty() {
 			unowned = append(unowned, e)

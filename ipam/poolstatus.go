@@ -101,10 +101,11 @@ func (r *admission) become(now []poolEntry) (stands bool) {
 	return stands
 }
 
-// use notes a block or a claim; one that names no pool is of those around it.
+// use notes a block or a claim; one that names no pool that is there is of those around
+// it.
 func (r *admission) use(name string, cidr netip.Prefix) {
 	r.cidrs = append(r.cidrs, cidr)
-	if name != "" {
+	if slices.ContainsFunc(r.entries, func(e poolEntry) bool { return e.Key == name }) {
 		r.used[name] = true
 		return
 	}
@@ -115,21 +116,22 @@ func (r *admission) use(name string, cidr netip.Prefix) {
 	}
 }
 
-// readAdmission lists pools, claims and blocks, in this order.
+// readAdmission lists pools, claims and blocks, in this order. One that cannot be read may
+// be what stands in the way: it fails the list.
 func (c *Client) readAdmission(ctx context.Context) (*admission, error) {
 	r := &admission{used: map[string]bool{}}
 	var err error
-	if r.entries, err = c.store.Pools.List(ctx, datastore.Query{}); err != nil {
+	if r.entries, err = c.store.Pools.List(ctx, datastore.Query{Strict: true}); err != nil {
 		return nil, fmt.Errorf("list IP pools: %w", err)
 	}
-	claims, err := c.store.Affinities.List(ctx, datastore.Query{})
+	claims, err := c.store.Affinities.List(ctx, datastore.Query{Strict: true})
 	if err != nil {
 		return nil, fmt.Errorf("list affinities: %w", err)
 	}
 	for _, e := range claims {
 		r.use(e.Value.Pool, e.Key.CIDR)
 	}
-	blocks, err := c.store.Blocks.List(ctx, datastore.Query{})
+	blocks, err := c.store.Blocks.List(ctx, datastore.Query{Strict: true})
 	if err != nil {
 		return nil, fmt.Errorf("list blocks: %w", err)
 	}
@@ -248,8 +250,8 @@ func sameJudged(a, b poolEntry) bool {
 // RelabelBlocks computes the labels of the blocks that share an address with one of
 // the CIDRs anew, for stores that do not do it when a reservation, a gateway or a pool
 // changes: what may be handed out of such a block is another now (INV-13). Only what
-// differs is written, and only blocks of pools that reach into the CIDRs are read
-// (INV-16). A block of a newer format is left to the version that wrote it. All are
+// differs is written. A block that is labelled with a pool that is gone, or that does not
+// contain it, becomes one of the pool around it. A block of a newer format is left to the version that wrote it. All are
 // tried; the error joins what failed (case R14). It returns the blocks it wrote.
 func (c *Client) RelabelBlocks(ctx context.Context, within []netip.Prefix) ([]netip.Prefix, error) {
 	if len(within) == 0 {
@@ -260,40 +262,41 @@ func (c *Client) RelabelBlocks(ctx context.Context, within []netip.Prefix) ([]ne
 		return nil, err
 	}
 	concerned := func(cidr netip.Prefix) bool { return slices.ContainsFunc(within, cidr.Overlaps) }
+	if !slices.ContainsFunc(v.pools, func(p pool.Pool) bool { return concerned(p.Spec.CIDR) }) {
+		return nil, nil
+	}
+	blocks, err := c.store.Blocks.List(ctx, datastore.Query{}) // a label may be of a pool that is gone
+	if err != nil {
+		return nil, fmt.Errorf("list blocks: %w", err)
+	}
 	var wrote []netip.Prefix
 	var errs []error
-	for _, p := range v.pools {
-		if !concerned(p.Spec.CIDR) {
+	for _, e := range blocks {
+		if !concerned(e.Key) {
 			continue
 		}
-		blocks, err := c.store.Blocks.List(ctx, datastore.Query{Pool: p.Name})
+		if ctx.Err() != nil {
+			return wrote, errors.Join(append(errs, context.Cause(ctx))...)
+		}
+		done, err := c.relabelBlock(ctx, v, e)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("list blocks of IP pool %s: %w", p.Name, err))
-			continue
-		}
-		for _, e := range blocks {
-			if !concerned(e.Key) {
-				continue
-			}
-			if ctx.Err() != nil {
-				return wrote, errors.Join(append(errs, context.Cause(ctx))...)
-			}
-			done, err := c.relabelBlock(ctx, v, p, e)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("label block %s: %w", e.Key, err))
-			} else if done {
-				wrote = append(wrote, e.Key)
-			}
+			errs = append(errs, fmt.Errorf("label block %s: %w", e.Key, err))
+		} else if done {
+			wrote = append(wrote, e.Key)
 		}
 	}
 	return wrote, errors.Join(errs...)
 }
 
-// relabelBlock reports whether the labels of a block of p had to be written.
-func (c *Client) relabelBlock(ctx context.Context, v *view, p pool.Pool, seen blockEntry) (wrote bool, err error) {
+// relabelBlock reports whether the labels of a block had to be written.
+func (c *Client) relabelBlock(ctx context.Context, v *view, seen blockEntry) (wrote bool, err error) {
 	_, err = update(ctx, c.backoff, c.store.Blocks, seen.Key, &seen, func(e blockEntry) (block.Block, bool, error) {
+		p, in := v.poolOfBlock(e.Value)
+		if wrote = false; !in || e.Value.Writable() != nil {
+			return e.Value, false, nil
+		}
 		next := v.label(e.Value, p)
-		wrote = e.Value.Pool == p.Name && next.Space != e.Value.Space && e.Value.Writable() == nil
+		wrote = next.Pool != e.Value.Pool || next.Space != e.Value.Space
 		return next, wrote, nil
 	})
 	if errors.Is(err, datastore.ErrNotFound) {

@@ -191,3 +191,85 @@ func (c countLists) List(ctx context.Context, q datastore.Query) ([]blockEntry, 
 	*c.n++
 	return c.Table.List(ctx, q)
 }
+
+// partial is a store in which an object cannot be read.
+type partial[K comparable, V any] struct{ datastore.Table[K, V] }
+
+var errUnreadable = errors.New("one cannot be read")
+
+func (p partial[K, V]) List(ctx context.Context, q datastore.Query) ([]datastore.Entry[K, V], error) {
+	if q.Strict {
+		return nil, errUnreadable
+	}
+	return p.Table.List(ctx, q)
+}
+
+// INV-14: what cannot be read may be what stands in the way of a grant, or what a deleted
+// pool waits for.
+func TestReconcilePoolsDecidesNothingOnPartialLists(t *testing.T) {
+	for name, spoil := range map[string]func(*datastore.Store){
+		"a block": func(s *datastore.Store) { s.Blocks = partial[netip.Prefix, block.Block]{s.Blocks} },
+		"a claim": func(s *datastore.Store) {
+			s.Affinities = partial[datastore.AffinityKey, datastore.Affinity]{s.Affinities}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.admitLater()
+			w.pool("goes", "10.0.0.0/28", size(30))
+			w.reconcile()
+			w.deletePool("goes")
+			w.pool("new", "10.1.0.0/28", size(30))
+			s := w.mem.Store()
+			spoil(&s)
+			if _, err := New(s, Options{Clock: w.clock}).ReconcilePools(t.Context()); !errors.Is(err, errUnreadable) {
+				t.Errorf("error %v", err)
+			}
+			if s, there := w.statusOf("goes"); !there || !s.Finalizer {
+				t.Errorf("the pool is there: %v, %+v", there, s)
+			}
+			if s, _ := w.statusOf("new"); s.Allocatable {
+				t.Errorf("the new pool hands out")
+			}
+		})
+	}
+}
+
+// A block that is labelled with a pool that is gone is of the pool that contains it: it
+// keeps that, is released with it, and is found when its labels are to be made.
+func TestBlockOfAPoolThatIsGone(t *testing.T) {
+	stranded := func(t *testing.T) (*world, string) {
+		w := newWorld(t)
+		w.admitLater()
+		w.pool("v4", "10.0.0.0/29", size(30))
+		w.reconcile()
+		w.mustAttach(pod("node-a", "u1", "c1"), 1, 0)
+		w.deletePool("v4")
+		w.letGo("v4") // by hand
+		w.pool("new", "10.0.0.0/29", size(30))
+		w.reconcile()
+		w.wantStatus(map[string]string{"new": pool.ReasonOK})
+		return w, w.blocks()[0].Key.String()
+	}
+	t.Run("it keeps the pool", func(t *testing.T) {
+		w, _ := stranded(t)
+		w.deletePool("new")
+		w.reconcile()
+		w.wantStatus(map[string]string{"new": pool.ReasonTerminating})
+		w.mustDetach(pod("node-a", "u1", "c1"))
+		w.create(nil, w.c.ReleasePoolAffinities(t.Context(), "new"))
+		if left := w.blocks(); len(left) > 0 {
+			t.Errorf("blocks are left: %v", left)
+		}
+		w.reconcile()
+		w.wantStatus(map[string]string{"new": ""})
+	})
+	t.Run("its labels are made", func(t *testing.T) {
+		w, cidr := stranded(t)
+		w.reserve("r", "10.0.0.0/29")
+		got, err := w.c.RelabelBlocks(t.Context(), []netip.Prefix{netip.MustParsePrefix("10.0.0.0/29")})
+		if b := w.block(cidr); err != nil || len(got) != 1 || b.Pool != "new" || b.Space != block.SpaceFull {
+			t.Errorf("wrote %v, %v: labels %+v", got, err, b.Labels())
+		}
+	})
+}

@@ -282,3 +282,24 @@ func TestRandomUIDs(t *testing.T) {
 		seen[e.UID] = true
 	}
 }
+
+// A claim that names a pool which is not there holds the pool that contains it.
+func TestPoolIsHeldByWhatNamesNoPoolThatIsThere(t *testing.T) {
+	s := memstore.New(memstore.Options{}).Store()
+	spec := pool.Spec{CIDR: netip.MustParsePrefix("10.0.0.0/24")}
+	e, err := s.Pools.Create(t.Context(), "v4", pool.Pool{Name: "v4", Spec: spec.WithDefaults()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := datastore.AffinityKey{Owner: block.Host("node-a"), CIDR: netip.MustParsePrefix("10.0.0.0/26")}
+	claim, err := s.Affinities.Create(t.Context(), k, datastore.Affinity{State: datastore.Pending, Pool: "gone"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Pools.Delete(t.Context(), e); !errors.Is(err, kv.ErrPoolInUse) {
+		t.Errorf("got %v, want ErrPoolInUse", err)
+	}
+	if err := errors.Join(s.Affinities.Delete(t.Context(), claim), s.Pools.Delete(t.Context(), e)); err != nil {
+		t.Error(err)
+	}
+}

@@ -70,6 +70,10 @@ func (e *engine) changePool(tx Tx, o metav1.Object, old, changed *pool.Pool) err
 // poolUnused returns ErrPoolInUse while a block or a claim, pending ones too, is
 // of this pool.
 func (e *engine) poolUnused(tx Tx, p pool.Pool) error {
+	s, err := loadPools(tx)
+	if err != nil {
+		return err
+	}
 	var blocks, claims int
 	var first string
 	for name, raw := range tx.All(Blocks) {
@@ -77,17 +81,17 @@ func (e *engine) poolUnused(tx Tx, p pool.Pool) error {
 		if err != nil {
 			return err
 		}
-		if ofPool(b, p) {
+		if s.ofPool(b.Pool, b.CIDR, p) {
 			blocks++
 			first = orFirst(first, v1alpha1.KindBlock+" "+name)
 		}
 	}
 	for name, raw := range tx.All(Affinities) {
-		_, a, _, err := affinityKind(e).Decode(raw)
+		k, a, _, err := affinityKind(e).Decode(raw)
 		if err != nil {
 			return err
 		}
-		if a.Pool == p.Name {
+		if s.ofPool(a.Pool, k.CIDR, p) {
 			claims++
 			first = orFirst(first, v1alpha1.KindAffinity+" "+name)
 		}
@@ -106,10 +110,13 @@ func orFirst(first, s string) string {
 	return first
 }
 
-// ofPool reports whether b is cut from p. A block without a pool label belongs to
-// the pool around it.
-func ofPool(b block.Block, p pool.Pool) bool {
-	return b.Pool == p.Name || b.Pool == "" && within(b.CIDR, p.Spec.CIDR)
+// ofPool reports whether a block or a claim is of p. One that names no pool that is there
+// belongs to the pool around it.
+func (s poolSet) ofPool(name string, cidr netip.Prefix, p pool.Pool) bool {
+	if s.objects[name] != nil {
+		return name == p.Name
+	}
+	return within(cidr, p.Spec.CIDR)
 }
 
 func within(inner, outer netip.Prefix) bool {
@@ -214,7 +221,7 @@ func (e *engine) relabel(tx Tx, concerned func(netip.Prefix) bool, only string) 
 		return err
 	}
 	for _, b := range blocks {
-		i := slices.IndexFunc(s.pools, func(p pool.Pool) bool { return ofPool(b, p) })
+		i := slices.IndexFunc(s.pools, func(p pool.Pool) bool { return s.ofPool(b.Pool, b.CIDR, p) })
 		if i < 0 || b.Writable() != nil || only != "" && s.pools[i].Name != only {
 			continue
 		}
@@ -239,7 +246,7 @@ func (e *engine) settle(tx Tx, o metav1.Object, old *block.Block, b block.Block)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(s.pools, func(p pool.Pool) bool { return ofPool(b, p) })
+	i := slices.IndexFunc(s.pools, func(p pool.Pool) bool { return s.ofPool(b.Pool, b.CIDR, p) })
 	if i < 0 {
 		return nil
 	}
