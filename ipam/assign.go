@@ -104,7 +104,7 @@ func (c *Client) AutoAssign(ctx context.Context, r AutoAssignRequest) (Assigned,
 	if err := r.validate(); err != nil {
 		return Assigned{}, err
 	}
-	a, err := c.newAssigner(ctx, r)
+	a, err := c.newAssigner(ctx, r, (*assigner).roomFor)
 	if err != nil {
 		return Assigned{}, err
 	}
@@ -144,7 +144,9 @@ type assigner struct {
 	ensured map[pool.Family]netip.Prefix
 }
 
-func (c *Client) newAssigner(ctx context.Context, r AutoAssignRequest) (*assigner, error) {
+// newAssigner reads what a request is decided on. served says of what is wanted of a
+// family whether it will hardly take a claim of another block.
+func (c *Client) newAssigner(ctx context.Context, r AutoAssignRequest, served func(*assigner, want) bool) (*assigner, error) {
 	v, err := c.view(ctx)
 	if err != nil {
 		return nil, err
@@ -156,14 +158,31 @@ func (c *Client) newAssigner(ctx context.Context, r AutoAssignRequest) (*assigne
 	r.Owner.Node = cmp.Or(r.Owner.Node, r.Host.Name) // it is what the host's blocks are found by
 	a := &assigner{c: c, host: host, r: r}
 	a.use(v)
-	return a, a.readClaims(ctx)
+	return a, a.readClaims(ctx, served)
 }
 
-// readClaims reads the affinities of the host, or, when its blocks have no room and a
-// claim will need to know what others have, those of everybody at once.
-func (a *assigner) readClaims(ctx context.Context) error {
+// noClaim is for requests that read what others have when they need it, if at all.
+func noClaim(*assigner, want) bool { return true }
+
+// roomFor reports whether a block of the host may have room for what is wanted.
+func (a *assigner) roomFor(w want) bool {
+	return slices.ContainsFunc(a.host.own(w.family), func(e blockEntry) bool {
+		n := e.Value.Counts()
+		return n.Free+n.Cooling > 0 && e.Value.Giving() == nil
+	})
+}
+
+// canClaim reports whether a claim for w is possible, as far as can be said before the
+// claims are read.
+func (a *assigner) canClaim(w want) bool {
+	return a.v.config.AutoAllocateBlocks && len(a.host.own(w.family)) < a.limit()
+}
+
+// readClaims reads the affinities of the host, or, when a claim will need to know what
+// others have, those of everybody at once.
+func (a *assigner) readClaims(ctx context.Context, served func(*assigner, want) bool) error {
 	q := datastore.Query{}
-	if a.host.roomFor(a.r.wants()) {
+	if !slices.ContainsFunc(a.r.wants(), func(w want) bool { return w.n > 0 && !served(a, w) && a.canClaim(w) }) {
 		q.Owner = a.host.affinity()
 	}
 	list, err := a.c.store.Affinities.List(ctx, q)
@@ -261,7 +280,7 @@ type search struct {
 	sel  pool.Selection
 	need int
 	// What was found on the way; it explains an exhausted search.
-	limit  int             // the cap that kept the host from claiming, 0 if none
+	atCap  int             // the cap that kept the host from claiming, 0 if none
 	seen   []blockEntry    // what the last resort looked at
 	closed map[string]bool // pools that were closed meanwhile, by name
 
@@ -394,10 +413,7 @@ func (r AutoAssignRequest) request(n int, c *Client, usable func(netip.Addr) boo
 // cap is how many blocks this host may have for the request, and used how many of
 // the selected pools it has besides but.
 func (s *search) cap(but netip.Prefix) (limit, used int) {
-	limit = cmp.Or(s.v.config.MaxBlocksPerHost, datastore.DefaultMaxBlocksPerHost)
-	if s.r.MaxBlocksPerHost > 0 {
-		limit = min(limit, s.r.MaxBlocksPerHost)
-	}
+	limit = s.limit()
 	held := make(map[netip.Prefix]bool)
 	for _, e := range s.host.blocks {
 		if _, ok := s.poolOf(e.Key); ok && e.Value.Affinity == s.host.affinity() {
@@ -411,4 +427,12 @@ func (s *search) cap(but netip.Prefix) (limit, used int) {
 	}
 	delete(held, but)
 	return limit, len(held)
+}
+
+func (a *assigner) limit() int {
+	limit := cmp.Or(a.v.config.MaxBlocksPerHost, datastore.DefaultMaxBlocksPerHost)
+	if a.r.MaxBlocksPerHost > 0 {
+		limit = min(limit, a.r.MaxBlocksPerHost)
+	}
+	return limit
 }

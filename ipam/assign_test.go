@@ -371,6 +371,9 @@ func TestAssignCalls(t *testing.T) {
 	if r, wr := count("node-a", "warm", 1, nil); r != warm || wr != 1 {
 		t.Errorf("warm: %d reads, %d writes; want %d and 1", r, wr, warm)
 	}
+	if r, wr := count("node-a", "warm", 1, nil); r != warm || wr != 0 {
+		t.Errorf("repeated: %d reads, %d writes; want %d and 0", r, wr, warm)
+	}
 	for i := range 127 {
 		n := 2
 		if i == 126 {

@@ -31,7 +31,7 @@ func (c *Client) AssignIP(ctx context.Context, r AssignIPRequest) (Assignment, e
 	if err := r.validate(); err != nil {
 		return Assignment{}, err
 	}
-	a, err := c.newAssigner(ctx, r.AutoAssignRequest)
+	a, err := c.newAssigner(ctx, r.AutoAssignRequest, noClaim)
 	if err != nil {
 		return Assignment{}, err
 	}

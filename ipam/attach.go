@@ -62,7 +62,9 @@ func (c *Client) Attach(ctx context.Context, r AttachRequest) (Assigned, error) 
 	if err := r.complete(); err != nil {
 		return Assigned{}, err
 	}
-	a, err := c.newAssigner(ctx, r.AutoAssignRequest)
+	a, err := c.newAssigner(ctx, r.AutoAssignRequest, func(a *assigner, w want) bool {
+		return len(r.Addrs) > 0 || a.roomFor(w) || a.holds(w)
+	})
 	if err != nil {
 		return Assigned{}, err
 	}
@@ -186,6 +188,17 @@ func (a *assigner) reuse(ctx context.Context, given []netip.Addr) (ours, stale [
 		}
 	}
 	return ours, stale, nil
+}
+
+// holds reports whether the attachment, or its pod before, has what is wanted.
+func (a *assigner) holds(w want) bool {
+	n := 0
+	for _, h := range a.holdings() {
+		if pool.FamilyOf(h.Addr) == w.family {
+			n++
+		}
+	}
+	return n >= w.n
 }
 
 // holdings returns the attachment's own addresses first, then those its pod has

@@ -93,7 +93,7 @@ var waysToRelease = map[string]func(w *world, c *Client) error{
 // of its own, and what it does about the result.
 func (o cachedOwner) prepare(w *world) (faults *memstore.Faults, commit func()) {
 	c, faults := w.process("owner")
-	a, err := c.newAssigner(w.t.Context(), o.r)
+	a, err := c.newAssigner(w.t.Context(), o.r, (*assigner).roomFor)
 	if err != nil {
 		w.t.Fatal(err)
 	}

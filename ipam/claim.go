@@ -26,7 +26,7 @@ func (s *search) claim(ctx context.Context) error {
 	for s.need > 0 {
 		limit, used := s.cap(netip.Prefix{})
 		if used >= limit {
-			s.limit = limit
+			s.atCap = limit
 			return nil
 		}
 		if s.occupied == nil {
@@ -112,7 +112,7 @@ func (s *search) lookAgain(ctx context.Context) (bool, error) {
 	if !s.looked {
 		s.looked, s.tried = true, nil
 	}
-	s.limit, s.seen = 0, nil
+	s.atCap, s.seen = 0, nil
 	limit, used := s.cap(netip.Prefix{})
 	if _, _, free := s.candidate(s.taken()); free && s.v.config.AutoAllocateBlocks && used < limit {
 		again = true
@@ -246,7 +246,7 @@ func (s *search) withinLimit(ctx context.Context, cidr netip.Prefix) error {
 		}
 	}
 	if n >= limit {
-		s.limit, s.stale = limit, true
+		s.atCap, s.stale = limit, true
 		return errLimitReached
 	}
 	return nil

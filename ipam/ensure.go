@@ -58,7 +58,7 @@ func (c *Client) EnsureBlock(ctx context.Context, r EnsureBlockRequest) (Ensured
 	if err != nil {
 		return Ensured{}, err
 	}
-	a, err := c.newAssigner(ctx, req)
+	a, err := c.newAssigner(ctx, req, func(a *assigner, w want) bool { return len(a.host.own(w.family)) > 0 })
 	if err != nil {
 		return Ensured{}, err
 	}

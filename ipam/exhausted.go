@@ -119,7 +119,7 @@ func (s *search) noPool() error {
 func (s *search) exhausted() error {
 	e := &ExhaustedError{
 		Family: s.want.family, Node: s.host.name, Wanted: s.want.n, Found: s.want.n - s.need,
-		Skipped: s.sel.Skipped, Limit: s.limit, Strict: s.v.config.StrictAffinity,
+		Skipped: s.sel.Skipped, Limit: s.atCap, Strict: s.v.config.StrictAffinity,
 		NoClaims: !s.v.config.AutoAllocateBlocks, causes: []error{ErrExhausted}, block: s.ensured != nil,
 	}
 	_, e.Used = s.cap(netip.Prefix{})

@@ -34,7 +34,7 @@ func (c *Client) ClaimAffinity(
 	if host.Name == "" {
 		return nil, nil, fmt.Errorf("claim %s: %w: no node name", cidr, ErrInvalid)
 	}
-	a, err := c.newAssigner(ctx, AutoAssignRequest{Host: host})
+	a, err := c.newAssigner(ctx, AutoAssignRequest{Host: host}, noClaim)
 	if err != nil {
 		return nil, nil, err
 	}

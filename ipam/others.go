@@ -81,7 +81,7 @@ func (s *search) reclaim(ctx context.Context) error {
 		case s.need == 0:
 			return nil
 		case used >= limit:
-			s.limit = limit
+			s.atCap = limit
 			return nil
 		}
 		p, ok := s.poolOf(e.Key)

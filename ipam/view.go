@@ -123,14 +123,15 @@ func (c *Client) hostBlocks(ctx context.Context, name string) (*hostView, error)
 	return &hostView{name: name, blocks: blocks}, nil
 }
 
-// roomFor reports whether a block of the host may have room for each of the wants.
-func (h *hostView) roomFor(ws []want) bool {
-	return !slices.ContainsFunc(ws, func(w want) bool {
-		return w.n > 0 && !slices.ContainsFunc(h.blocks, func(e blockEntry) bool {
-			n := e.Value.Counts()
-			return e.Value.Affinity == h.affinity() && pool.FamilyOf(e.Key.Addr()) == w.family && n.Free+n.Cooling > 0
-		})
-	})
+// own returns the blocks of one family that name the host.
+func (h *hostView) own(f pool.Family) []blockEntry {
+	var out []blockEntry
+	for _, e := range h.blocks {
+		if e.Value.Affinity == h.affinity() && pool.FamilyOf(e.Key.Addr()) == f {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 func (h *hostView) affinity() block.Affinity { return block.Host(h.name) }
