@@ -306,19 +306,16 @@ func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affi
 		}
 		a.listed = true
 	}
-	now := a.c.clock.Now()
-	b, err := block.New(t.cidr, owner, max(a.seqFor(t.cidr), t.seq), now)
-	if err != nil {
-		return blockEntry{}, err
-	}
-	b, got, err := t.plan(b.Fence(now)) // the first sequence is above all known (INV-15)
-	if err != nil || !t.worth(b, got) {
-		return blockEntry{}, errors.Join(errStaleAffinity, err)
-	}
-	t.owner, t.created = owner, true
-	t.tried, t.seq = append(t.tried, got), max(t.seq, b.Seq)
+	var b block.Block
+	var got []block.Allocation
 	var lost error
-	for range 3 {
+	for i := range 3 {
+		if i == 0 || t.seq > b.Seq { // a block that was there meanwhile was above it
+			var err error
+			if b, got, err = a.newBlock(t, owner); err != nil || !t.worth(b, got) {
+				return blockEntry{}, afterLost(lost, errors.Join(errStaleAffinity, err))
+			}
+		}
 		var refused error
 		e, err := a.c.store.Blocks.Create(ctx, t.cidr, b)
 		switch {
@@ -347,6 +344,22 @@ func (a *assigner) createOrTake(ctx context.Context, t *taking, owner block.Affi
 		return blockEntry{}, &unknownWrite{cause: lost}
 	}
 	return blockEntry{}, errStaleAffinity
+}
+
+// newBlock plans the block that t creates. Every plan is kept, for each may be the one
+// that lands (INV-7).
+func (a *assigner) newBlock(t *taking, owner block.Affinity) (block.Block, []block.Allocation, error) {
+	now := a.c.clock.Now()
+	b, err := block.New(t.cidr, owner, max(a.seqFor(t.cidr), t.seq), now)
+	if err != nil {
+		return b, nil, err
+	}
+	b, got, err := t.plan(b.Fence(now)) // the first sequence is above all known (INV-15)
+	if err == nil && t.worth(b, got) {
+		t.owner, t.created = owner, true
+		t.tried, t.seq = append(t.tried, got), max(t.seq, b.Seq)
+	}
+	return b, got, err
 }
 
 // seqFor returns a sequence that is not below any affinity known for cidr.

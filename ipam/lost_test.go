@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
@@ -139,4 +140,39 @@ func TestAbsenceOfAPoolIsNotConcludedFromStaleLists(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A block that a rival created and deleted while the host was creating it had a higher
+// sequence: the block that is created then is above that (INV-15).
+func TestSequenceOfABlockCreatedAfterARivals(t *testing.T) {
+	w := newWorld(t)
+	w.pool("v4", "10.0.0.0/30", size(30))
+	cidr := netip.MustParsePrefix("10.0.0.0/30")
+	ahead := epoch.Add(time.Hour)
+	c, f := w.process("a")
+	var rival blockEntry
+	creates := 0
+	f.Hook(func(ctx context.Context, op memstore.Op) error {
+		switch {
+		case op.Table != "blocks":
+		case op.Verb == memstore.Create:
+			if creates++; creates == 1 {
+				b, err := block.New(cidr, block.Affinity{}, uint64(ahead.UnixNano()), ahead)
+				w.create(nil, err)
+				rival, err = w.mem.Store().Blocks.Create(ctx, cidr, b)
+				w.create(nil, err)
+			}
+		case op.Verb == memstore.Update: // it has been read
+			w.create(nil, w.mem.Store().Blocks.Delete(ctx, rival))
+		}
+		return nil
+	})
+	if _, err := w.attach(c, request(pod("node-a", "u1", "c1"), 1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.block("10.0.0.0/30").Seq; creates < 2 || got <= uint64(ahead.UnixNano()) {
+		t.Errorf("after %d creations the block has sequence %d, the one before had %d", creates, got, ahead.UnixNano())
+	}
+	w.verify()
+	w.claims()
 }
