@@ -16,7 +16,8 @@ import (
 // taking the owner's name off it fences the owner's cached writes; only then does
 // the affinity become pendingDeletion and go (INV-6). Last, a block that nobody
 // uses is deleted. With mustBeEmpty a block with anything allocated or cooling is
-// left as it is: ErrBlockNotEmpty. A claim that is not there is success; so is one
+// left as it is: ErrBlockNotEmpty; so is a block that is being deleted and that somebody's
+// finalizer holds: ErrBlockHeld. A claim that is not there is success; so is one
 // that the owner has made anew meanwhile, and one that a request of the last two
 // minutes is just making, which stays: that request is about to create the block. Run again after a crash it completes what
 // is left.
@@ -65,6 +66,9 @@ func (c *Client) releaseClaim(ctx context.Context, v *view, k datastore.Affinity
 			return e.Value, false, nil
 		}
 		named = true
+		if e.Value.Deleting {
+			return e.Value, false, fmt.Errorf("%w: %w", ErrBlockHeld, e.Value.Giving())
+		}
 		b, _ := e.Value.Collect(c.clock.Now(), v.config.IPCooldown)
 		if mustBeEmpty && !b.Empty() {
 			return e.Value, false, ErrBlockNotEmpty
@@ -92,8 +96,8 @@ func (c *Client) releaseClaim(ctx context.Context, v *view, k datastore.Affinity
 // deleteUnused deletes blocks that were just seen empty and without an owner, and
 // returns the CIDRs of those that are gone. A block stays while anybody has an
 // affinity for it, which without the block would be the only one to count, when
-// somebody has taken from it meanwhile (its revision has moved then), and when its
-// format is newer than this version knows.
+// somebody has taken from it meanwhile (its revision has moved then), when its format is
+// newer than this version knows, and when it is being deleted already.
 func (c *Client) deleteUnused(ctx context.Context, es []blockEntry) (gone []netip.Prefix, err error) {
 	if len(es) == 0 {
 		return nil, nil
@@ -108,7 +112,7 @@ func (c *Client) deleteUnused(ctx context.Context, es []blockEntry) (gone []neti
 	}
 	var errs []error
 	for _, e := range es {
-		if claimed[e.Key] || e.Value.Writable() != nil {
+		if claimed[e.Key] || e.Value.Deleting || e.Value.Writable() != nil {
 			continue
 		}
 		err := c.store.Blocks.Delete(ctx, e)

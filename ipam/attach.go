@@ -303,6 +303,9 @@ func (a *assigner) takeOver(ctx context.Context, h holding) (bool, error) {
 		return next, []block.Allocation{got}, err
 	})
 	t.restore = func(b block.Block, p block.Allocation, now time.Time) (block.Block, bool) {
+		if b.Deleting {
+			return b, false // an owner change is refused now: the address goes with the sandbox that has it
+		}
 		next, _, err := b.SetOwner(h.Addr,
 			block.OwnerUpdate{Handle: &h.slot.Handle, Active: &h.slot.Active},
 			block.OwnerPrecondition{Seq: p.Seq, Handle: a.r.Handle}, now)

@@ -22,6 +22,8 @@ var (
 	ErrInvalid        = errors.New("invalid request")
 	ErrNotAllocated   = errors.New("address is not allocated")
 	ErrBlockNotEmpty  = errors.New("block still has addresses allocated or cooling")
+	// ErrBlockHeld: the block goes when those who hold it let it; its claim with it.
+	ErrBlockHeld = errors.New("block is being deleted and held by others, and takes no change of its owner until it is gone")
 	// ErrStale: an allocation is no longer what the caller saw (INV-8). Look again.
 	ErrStale = errors.New("the allocation has changed since it was seen")
 	// ErrContention: other writers won every attempt. Nothing was changed.

@@ -177,7 +177,12 @@ func (t *taking) undo(ctx context.Context) error {
 // late request misses (INV-7).
 func (t *taking) fence(ctx context.Context) error {
 	undo := func(e blockEntry) (block.Block, bool, error) {
-		next, _ := t.revert(e.Value)
+		next, changed := t.revert(e.Value)
+		if e.Value.Deleting {
+			// Its revision has moved when it was marked, so the lost write misses; and one that
+			// raises the sequence would be refused.
+			return t.v.label(next, t.pool), changed, e.Value.Writable()
+		}
 		return t.v.label(next.Fence(t.c.clock.Now()), t.pool), true, e.Value.Writable()
 	}
 	var err error
