@@ -177,7 +177,7 @@ func TestApplyCutShort(t *testing.T) {
 		t.Errorf("stdout: %s", r.out)
 	}
 	wantCondition(t, "one", "undecided")
-	o.apply(all).ends(0, "ippool/one unchanged", "ippool/two created", "ipreservation/r created")
+	o.apply(all).ends(0, "ippool/one admitted", "ippool/two created", "ipreservation/r created")
 	wantCondition(t, "one", admitted)
 	wantCondition(t, "two", admitted)
 }

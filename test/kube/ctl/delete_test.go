@@ -66,7 +66,7 @@ func TestDeleteCompletes(t *testing.T) {
 	o.apply(v4).ends(0)
 	attach(t, "node-a", "web", 1)
 	must(t, raw.Resource(v1alpha1.Resource(v1alpha1.KindPool)).Delete(t.Context(), "v4", metav1.DeleteOptions{}))
-	o.run("", "delete", "ippool/v4").ends(1, "it is marked as deleted and hands out nothing, but 1 of its addresses are allocated")
+	o.run("", "delete", "ippool/v4").ends(1, "it is marked as deleted and hands out nothing, but 1 of its addresses is allocated")
 	o.apply(v4).ends(1, "nothing was changed: ippool/v4: it is being deleted")
 	o.apply(poolManifest("next", "cidr: 10.64.0.0/16")).ends(0, "warning: ippool/next hands out nothing: CIDROverlap")
 	detach(t, "node-a", "web")

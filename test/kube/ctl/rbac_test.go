@@ -135,5 +135,6 @@ func TestNoPermission(t *testing.T) {
 	rules = slices.DeleteFunc(granted(t), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "ippools/status") })
 	empty(t)
 	account(t, "nostatus", rules).apply(poolManifest("v4", "cidr: 10.64.0.0/24")).
-		ends(1, "ippool/v4 created", "every object is stored, but not all that follows from it", "needs the verb patch on ippools/status")
+		ends(1, "ippool/v4 created", "every object is stored, but not all that follows from it", "needs the verb patch on ippools/status",
+			"ippool/v4 hands out nothing: NotAdmitted: ").lacks(": : ")
 }

@@ -69,10 +69,10 @@ func storeUnreadable(t *testing.T, kind, name string, spec map[string]any) {
 		t.Helper()
 		err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 			_, err := all.Create(ctx, o, options)
-			if err != nil && !apierrors.IsInvalid(err) {
+			if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsAlreadyExists(err) { // rules come before existence
 				return false, err
 			}
-			return (err != nil) == refused, nil
+			return apierrors.IsInvalid(err) == refused, nil
 		})
 		must(t, err)
 	}
