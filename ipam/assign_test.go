@@ -389,3 +389,40 @@ func TestAssignCalls(t *testing.T) {
 	}
 	w.verify()
 }
+
+// Exhaustion is not concluded from labels that were made while a reservation or a gateway
+// was there that is gone (design, section 3).
+func TestExhaustionIsNotConcludedFromOldLabels(t *testing.T) {
+	for name, strict := range map[string]bool{"borrowed": false, "without an owner, strict": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.admitLater() // labels are their writer's
+			w.pool("v4", "10.0.0.0/30", size(30))
+			w.reconcile()
+			w.config(func(c *datastore.Config) { c.StrictAffinity = strict })
+			first := pod("node-b", "b", "b")
+			if strict {
+				first = pod("node-a", "b", "b")
+			}
+			w.reserve("r", "10.0.0.0/31")
+			w.mustAttach(first, 2, 0)
+			if strict {
+				w.releaseAffinity("node-a", "10.0.0.0/30")
+			}
+			if got := w.space("10.0.0.0/30"); got != block.SpaceFull {
+				t.Fatalf("the block is labelled %s", got)
+			}
+			if _, err := w.attach(w.c, request(pod("node-a", "u", "c"), 1, 0)); !errors.Is(err, ErrExhausted) {
+				t.Errorf("what is free is reserved: %v", err)
+			}
+			e, err := w.mem.Store().Reservations.Get(t.Context(), "r")
+			w.create(nil, err)
+			w.create(nil, w.mem.Store().Reservations.Delete(t.Context(), e))
+			w.mustAttach(pod("node-a", "u", "c"), 1, 0)
+			if got := w.space("10.0.0.0/30"); got != block.SpaceFree {
+				t.Errorf("the block is labelled %s by then", got)
+			}
+			w.verify()
+		})
+	}
+}

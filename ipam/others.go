@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/allod/allod/ipam/block"
@@ -20,9 +22,39 @@ const minHeld = time.Minute
 // gone: first by claiming what nobody uses, then, unless strictAffinity, by
 // borrowing. One list per pool serves both; no block is read on its own (case E3).
 func (s *search) others(ctx context.Context) error {
-	if err := s.lookAround(ctx); err != nil {
+	s.seen = nil
+	if err := s.lookAround(ctx, block.SpaceFree, block.SpaceCooling); err != nil {
 		return err
 	}
+	return s.fromSeen(ctx)
+}
+
+// mislabelled takes from blocks whose label says that they are full and that are not: a
+// reservation or a gateway that was in the way has gone, and they are not labelled anew
+// yet. It is asked last, because full blocks are many.
+func (s *search) mislabelled(ctx context.Context) error {
+	if limit, used := s.cap(netip.Prefix{}); s.v.config.StrictAffinity && (!s.v.config.AutoAllocateBlocks || used >= limit) {
+		return nil // the host may have none of them, and has tried its own
+	}
+	s.seen = nil
+	if err := s.lookAround(ctx, block.SpaceFull); err != nil {
+		return err
+	}
+	s.seen = slices.DeleteFunc(s.seen, func(e blockEntry) bool {
+		p, ok := s.poolOf(e.Key)
+		u := s.v.unassignableIn(p)
+		for a := range e.Value.Free() {
+			if ok && !u.Contains(a) {
+				return false
+			}
+		}
+		return true
+	})
+	return s.fromSeen(ctx)
+}
+
+// fromSeen takes from the blocks that were seen.
+func (s *search) fromSeen(ctx context.Context) error {
 	if err := s.reclaim(ctx); err != nil || s.need == 0 || s.v.config.StrictAffinity || s.ensured != nil {
 		return err
 	}
@@ -46,13 +78,10 @@ func (s *search) others(ctx context.Context) error {
 
 func anyOwner(b block.Block) (block.Block, bool) { return b, true }
 
-// lookAround lists the blocks of the selected pools in which an address is free or
-// cooling. Each host begins elsewhere, so that borrowers do not all meet in one block.
-func (s *search) lookAround(ctx context.Context) error {
+// lookAround lists the blocks of the selected pools with these labels. Each host begins elsewhere, so that borrowers do not all meet in one block.
+func (s *search) lookAround(ctx context.Context, space ...block.Space) error {
 	for _, p := range s.sel.Pools {
-		list, err := s.c.store.Blocks.List(ctx, datastore.Query{
-			Pool: p.Name, Space: []block.Space{block.SpaceFree, block.SpaceCooling},
-		})
+		list, err := s.c.store.Blocks.List(ctx, datastore.Query{Pool: p.Name, Space: space})
 		if err != nil {
 			return fmt.Errorf("list blocks of IP pool %s: %w", p.Name, err)
 		}
