@@ -66,9 +66,16 @@ func newAudit(s Snapshot) *audit {
 
 func (a *audit) add(code Code, object, what string, args ...any) {
 	k := kinds[code]
+	action := k.action
+	if e, ok := embedded[code]; ok && a.Embedded {
+		action = e
+	}
+	if _, name, ok := strings.Cut(object, " "); ok {
+		action = strings.ReplaceAll(action, placeholder, name)
+	}
 	a.problems = append(a.problems, Problem{
 		Code: code, Severity: k.severity, Object: object,
-		What: fmt.Sprintf(what, args...), Why: k.why, Action: k.action,
+		What: fmt.Sprintf(what, args...), Why: k.why, Action: action,
 	})
 }
 
@@ -117,19 +124,9 @@ func (a *audit) settings() {
 	for _, p := range pool.Admit(a.Pools, cidrs) {
 		now[p.Name] = p.Status
 	}
+	is := standings(a.Pools)
 	for _, p := range a.Pools {
-		object := "pool " + p.Name
-		if err := p.Validate(); err != nil {
-			a.add(PoolInvalid, object, "%s", oneLine(err))
-		}
-		want, have := now[p.Name], p.Status
-		if want.Allocatable != have.Allocatable || want.Reason != have.Reason || have.ObservedGeneration != p.Generation {
-			a.add(PoolStatusOutdated, object, "status is %s for generation %d; it should be %s for generation %d",
-				statusOf(have), have.ObservedGeneration, statusOf(want), p.Generation)
-		}
-		if conflicts(have) {
-			a.add(PoolNotAllocatable, object, "%s: %s", have.Reason, have.Message)
-		}
+		a.admission(p, now[p.Name], is[p.Name])
 	}
 	for _, r := range a.Reservations {
 		if err := r.Validate(); err != nil {
@@ -144,20 +141,28 @@ func (a *audit) settings() {
 	}
 }
 
-// conflicts reports whether a pool hands out nothing although its operator did
-// not ask for that.
-func conflicts(s pool.Status) bool {
-	return !s.Allocatable && s.Reason != pool.ReasonDisabled && s.Reason != pool.ReasonTerminating
-}
-
-func statusOf(s pool.Status) string {
-	if s.Allocatable {
-		return pool.ReasonOK
+// admission checks a pool whose status should be want and which is what Select says.
+func (a *audit) admission(p pool.Pool, want pool.Status, is standing) {
+	object, have := "pool "+p.Name, p.Status
+	if err := p.Validate(); err != nil {
+		a.add(PoolInvalid, object, "%s", oneLine(err))
 	}
-	if s.Reason == "" {
-		return "undecided"
+	code := PoolStatusOutdated
+	if p.Deleting {
+		code = PoolTerminating
 	}
-	return s.Reason
+	switch {
+	case have.Reason == "":
+		a.add(code, object, "%s; its status should be %s", undecided(have), want.Reason)
+	case want.Allocatable != have.Allocatable || want.Reason != have.Reason || have.ObservedGeneration != p.Generation:
+		a.add(code, object, "status is %s for generation %d; it should be %s for generation %d",
+			have.Reason, have.ObservedGeneration, want.Reason, p.Generation)
+	case want.Finalizer && !have.Finalizer:
+		a.add(code, object, "its finalizer %s is missing", v1alpha1.PoolFinalizer)
+	}
+	if !is.meant() && is.status != notAdmitted {
+		a.add(PoolNotAllocatable, object, "%s: %s", is.status, is.message)
+	}
 }
 
 func (a *audit) block(b StoredBlock) {
@@ -184,7 +189,7 @@ func (a *audit) block(b StoredBlock) {
 func (a *audit) blockPool(b StoredBlock, object string) {
 	p, ok := a.byPool[b.Pool]
 	if !ok {
-		a.add(PoolMissing, object, "its pool %q does not exist; %d of its addresses are allocated", b.Pool, b.Counts().Allocated)
+		a.add(PoolMissing, object, "its pool %q does not exist; %d of its addresses %s allocated", b.Pool, b.Counts().Allocated, are(b.Counts().Allocated))
 		a.labels(b, object, b.Space)
 		return
 	}

@@ -111,7 +111,7 @@ var auditCases = []struct {
 	{
 		name:  "pool of a block is gone",
 		plant: func(_ *testing.T, s *Snapshot) { s.Pools = nil },
-		want:  []finding{{PoolMissing, blockA, `its pool "default-v4" does not exist; 1 of its addresses are allocated`}},
+		want:  []finding{{PoolMissing, blockA, `its pool "default-v4" does not exist; 1 of its addresses is allocated`}},
 	},
 	{
 		name: "block outside its pool",
@@ -256,6 +256,36 @@ var auditCases = []struct {
 		name:  "INV-13 stored admission is not what Admit decides",
 		plant: func(_ *testing.T, s *Snapshot) { s.Pools[0].Spec.Disabled = true; s.Pools[0].Generation = 2 },
 		want:  []finding{{PoolStatusOutdated, "pool default-v4", "status is OK for generation 1; it should be Disabled for generation 2"}},
+	},
+	{
+		name:  "pool that nobody has looked at",
+		plant: func(_ *testing.T, s *Snapshot) { s.Pools[0].Status = pool.Status{} },
+		want:  []finding{{PoolStatusOutdated, "pool default-v4", "nobody has looked at it yet; its status should be OK"}},
+	},
+	{
+		name:  "pool whose status was removed",
+		plant: func(_ *testing.T, s *Snapshot) { s.Pools[0].Status = pool.Status{Finalizer: true} },
+		want: []finding{{
+			PoolStatusOutdated, "pool default-v4",
+			"its status was removed, or its admission was cut short; its status should be OK",
+		}},
+	},
+	{
+		name:  "pool whose finalizer was removed",
+		plant: func(_ *testing.T, s *Snapshot) { s.Pools[0].Status.Finalizer = false },
+		want:  []finding{{PoolStatusOutdated, "pool default-v4", "its finalizer ipam.allod.io/pool is missing"}},
+	},
+	{
+		name:  "deletion that nobody carries out",
+		plant: func(_ *testing.T, s *Snapshot) { s.Pools[0].Deleting, s.Pools[0].Generation = true, 2 },
+		want:  []finding{{PoolTerminating, "pool default-v4", "status is OK for generation 1; it should be Terminating for generation 2"}},
+	},
+	{
+		name: "deletion under way is no problem",
+		plant: func(_ *testing.T, s *Snapshot) {
+			s.Pools[0].Deleting = true
+			s.Pools = pool.Admit(s.Pools, nil)
+		},
 	},
 	{
 		name: "invalid pool",

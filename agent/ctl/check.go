@@ -115,6 +115,14 @@ func writeReport(w io.Writer, r Report) {
 
 func count(n int, what string) string { return count2(n, what, what+"s") }
 
+// are is the verb that goes with n things.
+func are(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
 func count2(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -62,7 +62,7 @@ func refusals(before Snapshot, objects []v1alpha1.Object) error {
 			old := pools[i]
 			next.UID, next.Created, next.Generation, next.Deleting, next.Status = old.UID, old.Created, old.Generation, old.Deleting, old.Status
 			if old.Deleting {
-				errs = append(errs, fmt.Errorf("%s: it is being deleted; wait until it is gone (\"allod-agent delete\" says what holds it), then apply it", refOf(o)))
+				errs = append(errs, fmt.Errorf("%[1]s: it is being deleted; wait until it is gone (\"allod-agent delete %[1]s\" says what holds it), then apply it", refOf(o)))
 			}
 			if old.Spec.BlockSize != next.Spec.BlockSize {
 				resized[next.Name] = old.Spec.BlockSize
@@ -172,11 +172,22 @@ func (c *cluster) follow(ctx context.Context, before Snapshot, objects []v1alpha
 	p.count("labelling blocks")
 	_, rerr := c.client.RelabelBlocks(ctx, concerned(before, objects))
 	p.done()
+	noteAdmitted(done, before.Pools, pools)
 	warnPools(done, pools)
 	if err := errors.Join(err, rerr); err != nil {
 		return c.failed(err)
 	}
 	return c.warnGateways(ctx, before, done, pools)
+}
+
+// noteAdmitted says of the pools that were stored already that they hand out from now on.
+func noteAdmitted(done []applied, before, now []pool.Pool) {
+	was := standings(before)
+	for name, is := range standings(now) {
+		if a := ofPool(done, name); a != nil && a.verb == unchanged && is.serves() && !was[name].serves() {
+			a.verb = admitted
+		}
+	}
 }
 
 // concerned returns the CIDRs in which what may be handed out may be another than

@@ -92,8 +92,8 @@ func (s Snapshot) removable(r ref) error {
 	}
 	allocated, cooling, err := inUseOf(blocks, s.At, cfg.IPCooldown)
 	if err == nil && allocated+cooling > 0 {
-		return fmt.Errorf("it is marked as deleted and hands out nothing, but %d of its addresses are allocated and %d cooling "+
-			"(see \"allod-agent show --addresses\"): wait until its pods are gone, then delete it again", allocated, cooling)
+		return fmt.Errorf("it is marked as deleted and hands out nothing, but %d of its addresses %s allocated and %d cooling "+
+			"(see \"allod-agent show --addresses\"): wait until its pods are gone, then delete it again", allocated, are(allocated), cooling)
 	}
 	return err
 }
@@ -272,8 +272,8 @@ func (c *cluster) held(ctx context.Context, p pool.Pool) (string, error) {
 		allocated, cooling = allocated+e.Value.Counts().Allocated, cooling+e.Value.Counts().Cooling
 	}
 	if len(blocks)+len(claims) > 0 {
-		return fmt.Sprintf("%s and %s are of it, %d addresses are allocated and %d cooling", count(len(blocks), "block"),
-			count(len(claims), "claim"), allocated, cooling), nil
+		return fmt.Sprintf("%s and %s are of it, %s %s allocated and %d cooling", count(len(blocks), "block"),
+			count(len(claims), "claim"), count2(allocated, "address", "addresses"), are(allocated), cooling), nil
 	}
 	holders, err := c.finalizers(ctx, p.Name)
 	return "finalizers that others have to remove: " + strings.Join(holders, ", "), err

@@ -24,7 +24,9 @@ func deleteCommand() *cobra.Command {
 		Use:   "delete KIND/NAME...",
 		Short: "Delete pools, reservations or the configuration",
 		Long: `Delete objects by the names that apply prints: ippool/NAME, ipreservation/NAME or
-ipamconfiguration/default (whose defaults then hold).
+ipamconfiguration/default (whose defaults then hold). The kind may also be written
+as kubectl takes it: ippools or ipp, ipreservations or ipr, ipamconfigurations or
+ipamconfig.
 
 A pool goes with its blocks, and only when no address of it is allocated or
 cooling. To retire one that is in use, apply it with "disabled: true", wait until
@@ -146,8 +148,8 @@ func deletePool(ctx context.Context, s datastore.Store, name string) error {
 func poolUnused(blocks []block.Block, now time.Time, cooldown time.Duration) error {
 	allocated, cooling, err := inUseOf(blocks, now, cooldown)
 	if err == nil && allocated+cooling > 0 {
-		return fmt.Errorf("%d of its addresses are allocated and %d cooling (see \"allod-agent show --addresses\"): "+
-			"apply it with disabled: true, wait until its pods are gone, then delete it", allocated, cooling)
+		return fmt.Errorf("%d of its addresses %s allocated and %d cooling (see \"allod-agent show --addresses\"): "+
+			"apply it with disabled: true, wait until its pods are gone, then delete it", allocated, are(allocated), cooling)
 	}
 	return err
 }

@@ -44,6 +44,7 @@ const (
 	PoolInvalid         Code = "PoolInvalid"
 	PoolNotAllocatable  Code = "PoolNotAllocatable"
 	PoolStatusOutdated  Code = "PoolStatusOutdated"
+	PoolTerminating     Code = "PoolTerminating"
 	ReservationInvalid  Code = "ReservationInvalid"
 	ConfigurationFaulty Code = "ConfigurationFaulty"
 )
@@ -54,6 +55,9 @@ type advice struct {
 	why      string
 	action   string
 }
+
+// placeholder stands for the name of the object in an action.
+const placeholder = "NAME"
 
 const restore = "keep a copy of the store, then restore the file from a backup and check again"
 
@@ -165,8 +169,13 @@ var kinds = map[Code]advice{
 	},
 	PoolStatusOutdated: {
 		SeverityProblem,
-		"whether the pool may hand out addresses was decided for other pools or blocks than there are now",
-		"apply the pool again, with bolt with a field changed: that decides anew; if it stays, report it",
+		"what was decided about the pool is not what holds now: until that is decided anew it hands out nothing, or what it should not",
+		"\"allod-agent apply -f\" with the manifest of ippool/NAME, the same one will do: that decides anew; if it stays, report it",
+	},
+	PoolTerminating: {
+		SeverityProblem,
+		"the deletion was asked for and nobody carries it out: the pool hands out nothing and stays",
+		"\"allod-agent delete ippool/NAME\" completes it, or says what holds the pool",
 	},
 	ReservationInvalid: {
 		SeverityProblem,
@@ -178,6 +187,11 @@ var kinds = map[Code]advice{
 		"every assignment reads the configuration",
 		"apply a corrected configuration",
 	},
+}
+
+// embedded are the actions that are others for an embedded store.
+var embedded = map[Code]string{
+	PoolStatusOutdated: "\"allod-agent apply -f\" with a manifest of ippool/NAME that changes a field: that decides anew; if it stays, report it",
 }
 
 // ofOneObject are the kinds of problems that one object shows by itself; the others are
@@ -192,7 +206,11 @@ func Kinds() []Problem {
 	var out []Problem
 	for _, code := range slices.Sorted(maps.Keys(kinds)) {
 		k := kinds[code]
-		out = append(out, Problem{Code: code, Severity: k.severity, Why: k.why, Action: k.action})
+		action := k.action
+		if e, ok := embedded[code]; ok {
+			action += "; with bolt: " + e
+		}
+		out = append(out, Problem{Code: code, Severity: k.severity, Why: k.why, Action: action})
 	}
 	return out
 }

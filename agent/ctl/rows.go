@@ -134,6 +134,7 @@ func inUse(b block.Block, allocated, cooling []netip.Addr) (a, c []netip.Addr) {
 // poolRows returns a row for each pool.
 func (s Snapshot) poolRows() []PoolRow {
 	rows := make([]PoolRow, 0, len(s.Pools))
+	is := standings(s.Pools)
 	for _, p := range s.Pools {
 		var allocated, cooling []netip.Addr
 		n := 0
@@ -146,7 +147,7 @@ func (s Snapshot) poolRows() []PoolRow {
 		u := pool.UsageOf(p.Spec.CIDR, pool.NewUnassignable(p, s.Reservations), allocated, cooling)
 		rows = append(rows, PoolRow{
 			Name: p.Name, CIDR: p.Spec.CIDR.String(), BlockSize: p.Spec.BlockSize, Blocks: n,
-			Usage: usage(u), Status: statusOf(p.Status), Message: p.Status.Message,
+			Usage: usage(u), Status: is[p.Name].status, Message: is[p.Name].message,
 		})
 	}
 	return rows

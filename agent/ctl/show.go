@@ -31,7 +31,12 @@ func showCommand() *cobra.Command {
 default), blocks, or addresses and who has them. With bolt all figures of one call
 are of one moment, on Kubernetes all of one kind are; an address whose cooldown has
 passed counts as available, as it does for the next pod. show never changes the
-datastore.`,
+datastore.
+
+The STATUS of a pool says whether it hands out; AVAILABLE is arithmetic and does not
+depend on it:
+
+` + statusHelp(),
 		Example: `  allod-agent show
   allod-agent show --blocks
   allod-agent show --addresses -o json

@@ -25,6 +25,7 @@ type Snapshot struct {
 	Affinities   []StoredAffinity
 	Unreadable   []Unreadable
 	At           time.Time // by the clock that stamps the store
+	Embedded     bool      // of an embedded store
 }
 
 // StoredBlock is a block with the labels it is stored with.

@@ -62,7 +62,7 @@ func (b bolt) snapshot(ctx context.Context, _ *progress) (Snapshot, error) {
 		s = decodeSnapshot(tx)
 		return ctx.Err()
 	})
-	s.At = time.Now()
+	s.At, s.Embedded = time.Now(), true
 	return s, err
 }
 

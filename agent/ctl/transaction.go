@@ -21,6 +21,7 @@ const (
 	configured = "configured"
 	unchanged  = "unchanged"
 	replaced   = "replaced" // what was stored could not be read
+	admitted   = "admitted" // a pool that was stored as it is, and handed out nothing
 )
 
 // applied is the outcome for one object.
@@ -167,9 +168,9 @@ func warnSelectors(done []applied, pools []pool.Pool) {
 // warnPools looks at what was decided about the pools: one that hands out nothing is
 // worth a warning.
 func warnPools(done []applied, pools []pool.Pool) {
-	for _, p := range pools {
-		if a := ofPool(done, p.Name); a != nil && conflicts(p.Status) {
-			a.warning = "hands out nothing: " + p.Status.Reason + ": " + p.Status.Message
+	for name, is := range standings(pools) {
+		if a := ofPool(done, name); a != nil && !is.meant() {
+			a.warning = "hands out nothing: " + is.status + ": " + is.message
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestAdmissionCutShort(t *testing.T) {
 	wantCondition(t, "v4", admitted)
 	patch(t, v1alpha1.KindPool, "v4", `{"spec":{"natOutgoing":true}}`)
 	wantCondition(t, "v4", "True OK, of another generation "+v1alpha1.PoolFinalizer)
-	o.run("", "check").ends(3, "PoolStatusOutdated")
+	o.run("", "check").ends(3, "PoolStatusOutdated", `"allod-agent apply -f" with the manifest of ippool/v4`).lacks("bolt")
 	o.apply(v4).ends(0, "ippool/v4 configured")
 	wantCondition(t, "v4", admitted)
 	patch(t, v1alpha1.KindPool, "v4", `{"spec":{"disabled":true}}`)

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/allod/allod/ipam/block"
 	"github.com/allod/allod/ipam/datastore"
 	"github.com/allod/allod/ipam/datastore/v1alpha1"
@@ -52,6 +55,53 @@ func TestShowAndCheck(t *testing.T) {
 	}
 	if len(writes) != 0 || len(calls) < 30 {
 		t.Errorf("%d calls, writes %q", len(calls), writes)
+	}
+}
+
+// What somebody did with kubectl keeps a pool from handing out: show says so, check
+// names the command that helps, and that helps (INV-13).
+func TestShowSaysWhoHandsOut(t *testing.T) {
+	empty(t)
+	o := administrator(t)
+	v4 := poolManifest("v4", "cidr: 10.64.0.0/24, blockSize: 28")
+	o.apply(v4).ends(0)
+	for name, tc := range map[string]struct {
+		patch, what string
+		status      bool
+	}{
+		"changed":   {patch: `{"spec":{"natOutgoing":true}}`, what: "status is OK for generation "},
+		"finalizer": {patch: `{"metadata":{"finalizers":null}}`, what: "its finalizer ipam.allod.io/pool is missing"},
+		"status":    {patch: `{"status":null}`, what: "its status was removed", status: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sub []string
+			if tc.status {
+				sub = []string{"status"}
+			}
+			_, err := raw.Resource(v1alpha1.Resource(v1alpha1.KindPool)).
+				Patch(t.Context(), "v4", types.MergePatchType, []byte(tc.patch), metav1.PatchOptions{}, sub...)
+			must(t, err)
+			o.run("", "show").ends(0, " NotAdmitted").lacks(" OK")
+			o.run("", "check").ends(3, "PoolStatusOutdated: pool v4", tc.what, `"allod-agent apply -f"`).lacks("bolt", ": : ")
+			if err := tryAttach(t, "node-a", "web"); err == nil {
+				t.Error("the pool hands out")
+			}
+			again := o.apply(v4).ends(0).lacks("unchanged", "warning")
+			if name != "changed" {
+				again.ends(0, "ippool/v4 admitted")
+			}
+			o.run("", "show").ends(0, " OK")
+			o.run("", "check").ends(0)
+			o.apply(v4).ends(0, "ippool/v4 unchanged")
+		})
+	}
+	must(t, raw.Resource(v1alpha1.Resource(v1alpha1.KindPool)).Delete(t.Context(), "v4", metav1.DeleteOptions{}))
+	o.run("", "show").ends(0, " Terminating")
+	o.run("", "check").ends(3, "PoolTerminating: pool v4", `"allod-agent delete ippool/v4" completes it`)
+	o.apply(v4).ends(1, "nothing was changed", `"allod-agent delete ippool/v4"`)
+	o.run("", "delete", "ippools/v4").ends(0, "ippool/v4 deleted")
+	if left(t, v1alpha1.KindPool) != 0 {
+		t.Error("the pool is there")
 	}
 }
 
