@@ -159,10 +159,18 @@ func (a *audit) admission(p pool.Pool, want pool.Status, is standing) {
 			have.Reason, have.ObservedGeneration, want.Reason, p.Generation)
 	case want.Finalizer && !have.Finalizer:
 		a.add(code, object, "its finalizer %s is missing", v1alpha1.PoolFinalizer)
+	case !have.Finalizer && !a.Embedded && a.cutFrom(p):
+		a.add(PoolUnprotected, object, "its finalizer %s is missing and blocks of it exist", v1alpha1.PoolFinalizer)
 	}
 	if !is.meant() && is.status != notAdmitted {
 		a.add(PoolNotAllocatable, object, "%s: %s", is.status, is.message)
 	}
+}
+
+// cutFrom reports whether a block or claim names p.
+func (a *audit) cutFrom(p pool.Pool) bool {
+	return slices.ContainsFunc(a.Blocks, func(b StoredBlock) bool { return b.Pool == p.Name }) ||
+		slices.ContainsFunc(a.Affinities, func(f StoredAffinity) bool { return f.Pool == p.Name })
 }
 
 func (a *audit) block(b StoredBlock) {

@@ -276,6 +276,14 @@ var auditCases = []struct {
 		want:  []finding{{PoolStatusOutdated, "pool default-v4", "its finalizer ipam.allod.io/pool is missing"}},
 	},
 	{
+		name: "pool in use without a finalizer, which its admission does not put back",
+		plant: func(_ *testing.T, s *Snapshot) {
+			s.Pools[0].Spec.Disabled, s.Pools[0].Status = true, pool.Status{}
+			s.Pools = pool.Admit(s.Pools, nil)
+		},
+		want: []finding{{PoolUnprotected, "pool default-v4", "its finalizer ipam.allod.io/pool is missing and blocks of it exist"}},
+	},
+	{
 		name:  "deletion that nobody carries out",
 		plant: func(_ *testing.T, s *Snapshot) { s.Pools[0].Deleting, s.Pools[0].Generation = true, 2 },
 		want:  []finding{{PoolTerminating, "pool default-v4", "status is OK for generation 1; it should be Terminating for generation 2"}},

@@ -45,6 +45,7 @@ const (
 	PoolNotAllocatable  Code = "PoolNotAllocatable"
 	PoolStatusOutdated  Code = "PoolStatusOutdated"
 	PoolTerminating     Code = "PoolTerminating"
+	PoolUnprotected     Code = "PoolUnprotected"
 	ReservationInvalid  Code = "ReservationInvalid"
 	ConfigurationFaulty Code = "ConfigurationFaulty"
 )
@@ -176,6 +177,11 @@ var kinds = map[Code]advice{
 		SeverityProblem,
 		"the deletion was asked for and nobody carries it out: the pool hands out nothing and stays",
 		"\"allod-agent delete ippool/NAME\" completes it, or says what holds the pool",
+	},
+	PoolUnprotected: {
+		SeverityProblem,
+		"kubectl can delete the pool while its blocks stay; they then count for the next pool that has the range",
+		"enable the pool, which puts the finalizer back, or \"allod-agent delete ippool/NAME\", which waits for its blocks",
 	},
 	ReservationInvalid: {
 		SeverityProblem,

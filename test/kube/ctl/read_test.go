@@ -105,6 +105,23 @@ func TestShowSaysWhoHandsOut(t *testing.T) {
 	}
 }
 
+// Of a disabled pool admission does not put a lost finalizer back: check says so while
+// the pool is in use, and what it advises helps.
+func TestPoolUnprotected(t *testing.T) {
+	empty(t)
+	o := administrator(t)
+	v4, disabled := poolManifest("v4", "cidr: 10.64.0.0/24, blockSize: 28"), poolManifest("v4", "cidr: 10.64.0.0/24, blockSize: 28, disabled: true")
+	o.apply(v4).ends(0)
+	attach(t, "node-a", "web", 1)
+	patch(t, v1alpha1.KindPool, "v4", `{"metadata":{"finalizers":null}}`)
+	o.apply(disabled).ends(0, "configured").lacks("warning")
+	o.run("", "show").ends(0, " Disabled")
+	o.run("", "check").ends(3, "PoolUnprotected: pool v4", "its finalizer ipam.allod.io/pool is missing and blocks of it exist")
+	o.apply(v4).ends(0, "configured")
+	wantCondition(t, "v4", admitted)
+	o.run("", "check").ends(0)
+}
+
 // An object that cannot be read is told about and stops nothing.
 func TestShowAndCheckUnreadable(t *testing.T) {
 	o := administrator(t)
