@@ -255,7 +255,8 @@ func operations() []operation {
 			return err
 		}},
 		{"claim b", func(p *play, c *Client, _ string) error {
-			_, _, err := c.ClaimAffinity(p.t.Context(), pool.Node{Name: "node-b"}, netip.MustParsePrefix("10.0.0.0/30"))
+			claimed, _, err := c.ClaimAffinity(p.t.Context(), pool.Node{Name: "node-b"}, netip.MustParsePrefix("10.0.0.0/30"))
+			p.claimed = p.claimed || len(claimed) > 1 // of the pool that has come in the place of the first
 			return err
 		}},
 		{"release all a", func(p *play, c *Client, _ string) error {
