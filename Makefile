@@ -172,7 +172,7 @@ verify: $(FUMPT) $(CRDGEN) ## formatting, generated files, go.mod, go vet, depen
 
 .PHONY: lint
 lint: $(LINT) ## golangci-lint with .golangci.yml
-	$(LINT) run ./...
+	$(LINT) run --allow-serial-runners ./...
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (20s)
