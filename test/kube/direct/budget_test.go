@@ -123,7 +123,7 @@ func TestCallsAtTheEndOfAPool(t *testing.T) {
 	n.add(n.conf(nil, nil), c.pod("last", nil))
 	beyond("last address", n.budget("ADD of the last address of 128 blocks", warmReads+1, 1))
 	n.refused("ADD", n.conf(nil, nil), c.pod("none", nil), 11, "v4 (10.0.0.0/24)", "0 free and 0 cooling", "add a pool")
-	beyond("full pool", n.budget("ADD when 128 blocks are full", warmReads+2, 0))
+	beyond("full pool", n.budget("ADD when 128 blocks are full", warmReads+3, 0))
 	c.counts(256)
 }
 
