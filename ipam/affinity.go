@@ -16,11 +16,11 @@ import (
 // taking the owner's name off it fences the owner's cached writes; only then does
 // the affinity become pendingDeletion and go (INV-6). Last, a block that nobody
 // uses is deleted. With mustBeEmpty a block with anything allocated or cooling is
-// left as it is: ErrBlockNotEmpty; so is a block that is being deleted and that somebody's
-// finalizer holds: ErrBlockHeld. A claim that is not there is success; so is one
-// that the owner has made anew meanwhile, and one that a request of the last two
-// minutes is just making, which stays: that request is about to create the block. Run again after a crash it completes what
-// is left.
+// left as it is: ErrBlockNotEmpty; so is a block that is being deleted and that
+// somebody's finalizer holds: ErrBlockHeld. A claim that is not there is success; so is
+// one that the owner has made anew meanwhile, and one that a request of the last two
+// minutes is just making, which stays: that request is about to create the block. Run
+// again after a crash it completes what is left.
 func (c *Client) ReleaseAffinity(ctx context.Context, k datastore.AffinityKey, mustBeEmpty bool) error {
 	return c.releaseAffinities(ctx, []datastore.AffinityKey{k}, nil, mustBeEmpty)
 }
@@ -102,7 +102,7 @@ func (c *Client) deleteUnused(ctx context.Context, es []blockEntry) (gone []neti
 	if len(es) == 0 {
 		return nil, nil
 	}
-	all, err := c.store.Affinities.List(ctx, datastore.Query{})
+	all, err := c.store.Affinities.List(ctx, datastore.Query{Strict: true}) // one that cannot be read may claim any (INV-2)
 	if err != nil {
 		return nil, fmt.Errorf("delete empty blocks: list affinities: %w", err)
 	}

@@ -39,8 +39,9 @@ func (t statusTable) Update(ctx context.Context, e poolEntry) (poolEntry, error)
 // Everything is read consistently, pools first: a claim is written before its pool is
 // read live, so one that these lists miss finds the pool deleting or not admitted and
 // gives up. A pool's status is only written at the revision that was judged; after the
-// writes the pools are read again, for what was created meanwhile. All pools are tried; the error joins what failed (case R14). It returns the pools as
-// they are left; several callers at once do no harm.
+// writes the pools are read again, for what was created meanwhile. All pools are tried;
+// the error joins what failed (case R14). It returns the pools as they are left; several
+// callers at once do no harm.
 func (c *Client) ReconcilePools(ctx context.Context) ([]pool.Pool, error) {
 	for round := range maxJudgements {
 		r, err := c.readAdmission(ctx)
@@ -251,8 +252,9 @@ func sameJudged(a, b poolEntry) bool {
 // the CIDRs anew, for stores that do not do it when a reservation, a gateway or a pool
 // changes: what may be handed out of such a block is another now (INV-13). Only what
 // differs is written. A block that is labelled with a pool that is gone, or that does not
-// contain it, becomes one of the pool around it. A block of a newer format is left to the version that wrote it. All are
-// tried; the error joins what failed (case R14). It returns the blocks it wrote.
+// contain it, becomes one of the pool around it. A block of a newer format is left to
+// the version that wrote it. All are tried; the error joins what failed (case R14). It
+// returns the blocks it wrote.
 func (c *Client) RelabelBlocks(ctx context.Context, within []netip.Prefix) ([]netip.Prefix, error) {
 	if len(within) == 0 {
 		return nil, nil

@@ -235,6 +235,26 @@ func TestReconcilePoolsDecidesNothingOnPartialLists(t *testing.T) {
 	}
 }
 
+// INV-2: an empty block stays while a claim cannot be read: it may be for that block.
+func TestUnusedBlockStaysWhileAClaimCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	w.pool("v4", "10.0.0.0/28", size(30))
+	owner := pod("node-a", "u", "c")
+	w.mustAttach(owner, 1, 0)
+	w.create(nil, w.detach(w.c, owner))
+	s := w.mem.Store()
+	s.Affinities = partial[datastore.AffinityKey, datastore.Affinity]{s.Affinities}
+	if err := New(s, Options{Clock: w.clock}).ReleaseHostAffinities(t.Context(), "node-a", true); !errors.Is(err, errUnreadable) {
+		t.Errorf("error %v", err)
+	}
+	if n := len(w.blocks()); n != 1 {
+		t.Errorf("%d blocks are left, want 1", n)
+	}
+	if err := w.c.ReleaseHostAffinities(t.Context(), "node-a", true); err != nil {
+		t.Error(err)
+	}
+}
+
 // A block that is labelled with a pool that is gone is of the pool that contains it: it
 // keeps that, is released with it, and is found when its labels are to be made.
 func TestBlockOfAPoolThatIsGone(t *testing.T) {

@@ -5,7 +5,6 @@ package ctl
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -105,7 +104,7 @@ func restConfig(ds config.Datastore) (cfg *rest.Config, context string, err erro
 	}
 	cfg, err = clientcmd.NewNonInteractiveClientConfig(*files, context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: context %s: %w", where, context, err)
+		return nil, "", fmt.Errorf("%s: context %s: %s", where, context, kube.Redact(err.Error()))
 	}
 	return cfg, context, nil
 }
@@ -142,20 +141,10 @@ func (c *cluster) snapshot(ctx context.Context, p *progress) (Snapshot, error) {
 			return Snapshot{}, c.failed(err)
 		}
 		for _, text := range raw {
-			kind.add(&s, nameOf(text), text)
+			kind.add(&s, kubestore.NameOf(text), text)
 		}
 	}
 	s.sort()
 	s.At = c.store.Now()
 	return s, nil
-}
-
-func nameOf(raw []byte) string {
-	var o struct {
-		Metadata struct {
-			Name string `json:"name"`
-		} `json:"metadata"`
-	}
-	_ = json.Unmarshal(raw, &o) // as far as it goes; what cannot be read is noted
-	return o.Metadata.Name
 }

@@ -99,13 +99,21 @@ func TestKubeconfigOfSeveralFiles(t *testing.T) {
 // one is told without what is secret in it.
 func TestKubeconfigWithRelativePaths(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"ca.crt": "x", "token": "x", "config": `apiVersion: v1
+	for name, text := range map[string]string{
+		"ca.crt": "x", "token": "x", "config": `apiVersion: v1
 kind: Config
 current-context: x
 clusters: [{name: c, cluster: {server: "https://192.0.2.1", certificate-authority: ca.crt}}]
 users: [{name: u, user: {tokenFile: token}}]
 contexts: [{name: x, context: {cluster: c, user: u}}]
-`, "bad": "apiVersion: v1\nkind: Config\nusers: [{name: u, user: {token: {a: hunter2}}}]\n"} {
+`, "bad": "apiVersion: v1\nkind: Config\nusers: [{name: u, user: {token: {a: hunter2}}}]\n",
+		"proxy": `apiVersion: v1
+kind: Config
+current-context: x
+clusters: [{name: c, cluster: {server: "https://192.0.2.1", proxy-url: "ftp://bob:hunter2@192.0.2.2"}}]
+contexts: [{name: x, context: {cluster: c}}]
+`,
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +126,7 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 			t.Errorf("%s: %+v, %v", what, cfg, err)
 		}
 	}
-	for _, name := range []string{"bad", "no-such"} {
+	for _, name := range []string{"bad", "proxy", "no-such"} {
 		_, _, err := restConfig(config.Datastore{Kubeconfig: filepath.Join(dir, name)})
 		if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", name, err)

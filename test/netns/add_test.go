@@ -66,7 +66,7 @@ func TestTakeOver(t *testing.T) {
 	}
 	r.counts(4, 0)
 	again := old
-	again.ContainerID = digest("web-0 restarted")
+	again.ContainerID = fixture.Digest("web-0 restarted")
 
 	otherIf, noUID, otherPod := again, again, again
 	otherIf.IfName, noUID.UID, otherPod.UID = "net1", "", uid("web-0 of yesterday")

@@ -5,11 +5,8 @@ package netns
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -25,7 +22,7 @@ import (
 )
 
 // object is a JSON object of a configuration.
-type object = map[string]any
+type object = fixture.Object
 
 // rig is one host's embedded store with the binaries that work on it.
 type rig struct {
@@ -67,13 +64,13 @@ func (r *rig) ipam(more object) object {
 		"nodeName":  "node-a",
 		"datastore": object{"type": "bolt", "path": r.agent.Store},
 	}
-	return merge(conf, more)
+	return fixture.Merge(conf, more)
 }
 
 // conf is the configuration that a main plugin hands on to allod: of macvlan,
 // which needs no gateway, in CNI 1.1.0, unless top says otherwise.
 func (r *rig) conf(ipam, top object) []byte {
-	return mustJSON(r.t, merge(object{
+	return mustJSON(r.t, fixture.Merge(object{
 		"cniVersion": "1.1.0", "name": "k8s-pod-network", "type": "macvlan", "ipam": r.ipam(ipam),
 	}, top))
 }
@@ -81,7 +78,7 @@ func (r *rig) conf(ipam, top object) []byte {
 // network is a configuration list of one main plugin with allod as its IPAM.
 func (r *rig) network(name string, main, ipam object) *libcni.NetworkConfigList {
 	r.t.Helper()
-	main = merge(main, object{"ipam": r.ipam(ipam)})
+	main = fixture.Merge(main, object{"ipam": r.ipam(ipam)})
 	list, err := fixture.Network(mustJSON(r.t, object{"cniVersion": "1.1.0", "name": name, "plugins": []object{main}}))
 	if err != nil {
 		r.t.Fatal(err)
@@ -169,19 +166,14 @@ func (r *rig) clean() {
 // pod is a sandbox with an identity made from its name.
 func pod(name string) fixture.Sandbox {
 	return fixture.Sandbox{
-		ContainerID: digest("container of " + name), Netns: "/var/run/netns/" + name, IfName: "eth0",
+		ContainerID: fixture.Digest("container of " + name), Netns: "/var/run/netns/" + name, IfName: "eth0",
 		Namespace: "shop", Pod: name, UID: uid(name),
 	}
 }
 
 func uid(name string) string {
-	h := digest("pod " + name)
+	h := fixture.Digest("pod " + name)
 	return strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:32]}, "-")
-}
-
-func digest(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:])
 }
 
 // node is a node's namespace with its container runtime.
@@ -206,7 +198,7 @@ func newNode(t *testing.T) *node {
 }
 
 // name makes a namespace's name from the test's.
-func name(t *testing.T, what string) string { return digest(t.Name())[:12] + "-" + what }
+func name(t *testing.T, what string) string { return fixture.Digest(t.Name())[:12] + "-" + what }
 
 func newNetns(t *testing.T, w *fixture.Workspace, name string) *fixture.Netns {
 	t.Helper()
@@ -254,19 +246,6 @@ func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
-}
-
-// merge returns base with the fields of more set; a nil value removes a field.
-func merge(base, more object) object {
-	out := maps.Clone(base)
-	for k, v := range more {
-		if v == nil {
-			delete(out, k)
-		} else {
-			out[k] = v
-		}
-	}
-	return out
 }
 
 func mustJSON(t *testing.T, v any) []byte {

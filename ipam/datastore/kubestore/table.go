@@ -53,7 +53,7 @@ func (t *table[K, V]) entry(raw []byte) (datastore.Entry[K, V], error) {
 		from, err = originOf(raw, o, t.known)
 	}
 	if err != nil {
-		err = fmt.Errorf("%s %s: stored object: %w", t.codec.Kind, nameOf(raw), err)
+		err = fmt.Errorf("%s %s: stored object: %w", t.codec.Kind, NameOf(raw), err)
 		return t.husk(raw), &datastore.UnreadableError{Err: err}
 	}
 	if t.codec.Writable != nil {
@@ -71,7 +71,7 @@ func (t *table[K, V]) entry(raw []byte) (datastore.Entry[K, V], error) {
 func (t *table[K, V]) husk(raw []byte) datastore.Entry[K, V] {
 	var o metav1.PartialObjectMetadata
 	var e datastore.Entry[K, V]
-	k, named := any(nameOf(raw)).(K) // an operator's objects have their name as the key
+	k, named := any(NameOf(raw)).(K) // an operator's objects have their name as the key
 	if t.lenient || !named || json.Unmarshal(raw, &o) != nil {
 		return e
 	}
@@ -85,8 +85,9 @@ func (t *table[K, V]) husk(raw []byte) datastore.Entry[K, V] {
 	return datastore.Entry[K, V]{Key: k, Rev: datastore.Rev(o.ResourceVersion), UID: string(o.UID), Origin: from}
 }
 
-// nameOf returns the name of an object that may be readable no further.
-func nameOf(raw []byte) string {
+// NameOf returns the name of an object, of [Store.Raw] for example, that may be
+// readable no further; "" if not even that.
+func NameOf(raw []byte) string {
 	var o struct {
 		Metadata struct {
 			Name string `json:"name"`

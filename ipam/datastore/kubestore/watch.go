@@ -158,7 +158,7 @@ func (w *watch[K, V]) put(ctx context.Context, raw []byte) error {
 // deletion; the entry is the one that was seen, without a value if it could not be
 // read at the end.
 func (w *watch[K, V]) gone(raw []byte) error {
-	name := nameOf(raw)
+	name := NameOf(raw)
 	last, ok := w.seen[name]
 	if !ok {
 		return nil

@@ -70,7 +70,7 @@ func TestAnnotationPrecedence(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := n.in(t)
 			n.c.namespace("annotated", nil, tt.ns)
-			s := n.c.podIn("annotated", "web-"+digest(tt.name)[:8], tt.pod)
+			s := n.c.podIn("annotated", "web-"+fixture.Digest(tt.name)[:8], tt.pod)
 			conf := n.conf(tt.conf, nil)
 			res := n.add(conf, s)
 			from(t, res, tt.want...)
@@ -134,7 +134,7 @@ func TestWrongAnnotations(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := n.in(t)
 			n.c.namespace("annotated", nil, tt.ns)
-			s := n.c.podIn("annotated", "web-"+digest(tt.name)[:8], tt.pod)
+			s := n.c.podIn("annotated", "web-"+fixture.Digest(tt.name)[:8], tt.pod)
 			n.refused("ADD", n.conf(nil, nil), s, 7, tt.words...)
 			n.c.counts(0)
 			n.ok("DEL", n.conf(nil, nil), s)

@@ -194,7 +194,7 @@ func (c *cluster) podIn(ns, name string, annotations map[string]string) fixture.
 	}, metav1.CreateOptions{})
 	must(c.t, err)
 	return fixture.Sandbox{
-		ContainerID: digest("container of " + string(p.UID)), Netns: "/var/run/netns/" + digest(name)[:12],
+		ContainerID: fixture.Digest("container of " + string(p.UID)), Netns: "/var/run/netns/" + fixture.Digest(name)[:12],
 		Namespace: ns, Pod: name, UID: string(p.UID),
 	}
 }

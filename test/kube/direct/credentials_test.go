@@ -85,7 +85,7 @@ func TestUnusableKubeconfig(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			writeFile(t, n.kubeconfig, content)
-			n.in(t).eachVerb(c.in(t).pod("web-"+digest(name)[:8], nil), secrets, n.kubeconfig)
+			n.in(t).eachVerb(c.in(t).pod("web-"+fixture.Digest(name)[:8], nil), secrets, n.kubeconfig)
 		})
 	}
 	t.Run("missing", func(t *testing.T) {

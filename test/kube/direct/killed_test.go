@@ -168,7 +168,7 @@ type killStep struct {
 func (n *node) killOnce(p *proxy, step killStep, k int, drop bool) (went, write bool) {
 	n.t.Helper()
 	c, conf := n.c, n.conf(nil, nil)
-	s := c.pod(fmt.Sprintf("web-%s-%d-%v", digest(step.name)[:6], k, drop), nil)
+	s := c.pod(fmt.Sprintf("web-%s-%d-%v", fixture.Digest(step.name)[:6], k, drop), nil)
 	c.releaseAll(n)
 	before := step.others
 	if step.held {

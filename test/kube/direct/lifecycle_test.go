@@ -46,7 +46,7 @@ func (n *node) ptp(ipam object) *libcni.NetworkConfigList {
 
 func newNetns(t *testing.T, what string) *fixture.Netns {
 	t.Helper()
-	ns, err := workspace.NewNetns(digest(t.Name())[:12] + "-" + what)
+	ns, err := workspace.NewNetns(fixture.Digest(t.Name())[:12] + "-" + what)
 	must(t, err)
 	t.Cleanup(func() { _ = ns.Delete() }) // a test may have deleted it
 	return ns

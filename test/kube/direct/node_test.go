@@ -4,11 +4,8 @@ package direct
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,7 +16,7 @@ import (
 )
 
 // object is a JSON object of a configuration.
-type object = map[string]any
+type object = fixture.Object
 
 // node is one node of a cluster as the runtime on it sees it: the plugin, and the
 // files that its installation wrote. What it calls on the API server is logged.
@@ -73,7 +70,7 @@ func (n *node) in(t *testing.T) *node {
 // ipam is the ipam object for this node, with the fields of more set or (nil)
 // removed. Nobody listens on the socket: direct mode.
 func (n *node) ipam(more object) object {
-	return merge(object{
+	return fixture.Merge(object{
 		"type":      "allod",
 		"socket":    filepath.Join(n.dir, "agent.sock"),
 		"lockFile":  filepath.Join(n.dir, "host.lock"),
@@ -85,7 +82,7 @@ func (n *node) ipam(more object) object {
 // which needs no gateway, unless top says otherwise.
 func (n *node) conf(ipam, top object) []byte {
 	n.t.Helper()
-	return mustJSON(n.t, merge(object{
+	return mustJSON(n.t, fixture.Merge(object{
 		"cniVersion": "1.1.0", "name": "k8s-pod-network", "type": "macvlan", "ipam": n.ipam(ipam),
 	}, top))
 }
@@ -151,26 +148,8 @@ func wantRefusal(t *testing.T, what string, a fixture.Answer, code uint, words .
 
 // again is the sandbox that a runtime makes anew for the same pod.
 func again(s fixture.Sandbox) fixture.Sandbox {
-	s.ContainerID = digest("after " + s.ContainerID)
+	s.ContainerID = fixture.Digest("after " + s.ContainerID)
 	return s
-}
-
-func digest(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:])
-}
-
-// merge returns base with the fields of more set; a nil value removes a field.
-func merge(base, more object) object {
-	out := maps.Clone(base)
-	for k, v := range more {
-		if v == nil {
-			delete(out, k)
-		} else {
-			out[k] = v
-		}
-	}
-	return out
 }
 
 func mustJSON(t *testing.T, v any) []byte {

@@ -50,7 +50,7 @@ func TestReadsNeverWrite(t *testing.T) {
 		return n.conf(nil, object{"prevResult": object{"cniVersion": "1.1.0", "ips": []object{{"address": addr}}}})
 	}
 	stranger := web
-	stranger.ContainerID = digest("stranger")
+	stranger.ContainerID = fixture.Digest("stranger")
 	n.ok("CHECK", prev(res.IPs[0].Address.String()), web)
 	n.refused("CHECK", prev(res.IPs[0].Address.String()), stranger, 100)
 	n.refused("CHECK", prev("10.64.0.200/24"), stranger, 100, "is free")
